@@ -1,0 +1,210 @@
+"""Settings of a run: frozen dataclasses and their strict loading. No torch here.
+
+The chart's ``values.schema.json`` is generated from these classes (``scripts/generate/schema.py``), so a
+misspelt setting is refused by ``helm install`` and, for files that did not pass through Helm, again by
+:func:`load`. YAML keys are the field names in camelCase. Bounds stand in a field's metadata, so the schema
+and the loader cannot disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from rankzero import contract
+from rankzero.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def bounded(
+    default: Any = dataclasses.MISSING,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    non_empty: bool = False,
+    doc: str,
+) -> Any:
+    """A dataclass field with its documentation and bounds (``minimum <= value <= maximum``, ``above < value``)."""
+    metadata = {"doc": doc, "minimum": minimum, "above": above, "maximum": maximum, "non_empty": non_empty}
+    return field(default=default, metadata=metadata)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that also reads ``1e-05`` as a number: Helm writes that form, YAML 1.1 takes it for text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """What ``rankzero launch`` starts and how long it waits. Times are seconds."""
+
+    script: str = bounded(non_empty=True, doc="Path of the training script inside the image or on a volume.")
+    nodes: int = bounded(1, minimum=1, maximum=10000, doc="Pods in the group, one a node.")
+    procs_per_node: int = bounded(1, minimum=1, maximum=256, doc="Processes (ranks) per pod; usually its GPUs.")
+    args: tuple[str, ...] = bounded((), doc="Arguments of the script.")
+    rendezvous_port: int = bounded(
+        contract.RENDEZVOUS_PORT, minimum=1024, maximum=65535, doc="Port of the coordinator on rank 0."
+    )
+    status_port: int = bounded(
+        contract.STATUS_PORT, minimum=1024, maximum=65535, doc="Port of /healthz, /readyz and /status in every pod."
+    )
+    rank0_timeout: int = bounded(
+        600, minimum=1, maximum=604800, doc="Seconds until a pod gives up on rank 0, or rank 0 on the missing pods."
+    )
+    heartbeat_timeout: int = bounded(
+        15, minimum=2, maximum=3600, doc="Seconds without a heartbeat after which a pod counts as lost."
+    )
+    stop_timeout: int = bounded(
+        20, minimum=1, maximum=3600, doc="Seconds between SIGTERM and SIGKILL when workers are stopped."
+    )
+    attempts_without_progress: int = bounded(
+        3, minimum=1, maximum=1000, doc="Attempts in a row that may end without a new step before the run fails."
+    )
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When checkpoints are written and how many are kept."""
+
+    every_steps: int = bounded(100, minimum=1, doc="Optimizer steps between two checkpoints.")
+    keep: int = bounded(3, minimum=1, doc="Checkpoints kept; the newest complete one is never deleted.")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What a training script reads through :func:`load`."""
+
+    backend: Literal["auto", "nccl", "gloo", "mpi"] = bounded(
+        "auto", doc="Collective backend; auto is nccl with a GPU and gloo without."
+    )
+    seed: int = bounded(0, minimum=0, doc="Base of every random generator.")
+    epochs: int = bounded(1, minimum=1, doc="Passes over the training data.")
+    batch_size: int = bounded(32, minimum=1, doc="Samples per rank and step.")
+    learning_rate: float = bounded(1e-3, above=0, doc="Learning rate of one rank, before scaling.")
+    lr_scaling: Literal["linear", "sqrt", "none"] = bounded(
+        "linear", doc="How the learning rate grows with the world size."
+    )
+    log_every_steps: int = bounded(10, minimum=1, doc="Steps between two progress lines of rank 0.")
+    data: str = bounded("", doc="Path of the training data; empty means the script's own default.")
+    checkpoint: CheckpointConfig = field(
+        default_factory=CheckpointConfig, metadata={"doc": "When checkpoints are written and how many are kept."}
+    )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The whole of ``train.yaml``: the contract between the chart and the pod."""
+
+    launch: LaunchConfig
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.launch.nodes * self.launch.procs_per_node
+
+
+def load(path: str | Path) -> RunConfig:
+    """Read ``train.yaml``.
+
+    Raises :class:`ConfigError` that names the key, the value got and the values allowed.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the run's settings {path}: {error.strerror}",
+            hint=f"the chart mounts them at {contract.CONFIG_PATH}; elsewhere set {contract.ENV_CONFIG} to a file",
+        ) from error
+    try:
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506 -- a SafeLoader with one more number form
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}", hint="correct the line named above") from error
+    return parse(RunConfig, document, "")
+
+
+def parse(cls: type[T], document: object, where: str) -> T:
+    """Build dataclass ``cls`` from a mapping; ``where`` is the key path that errors name."""
+    if not isinstance(document, dict):
+        raise ConfigError(f"{where or 'the document'} must be a mapping, got {document!r}", hint="see docs/values.md")
+    hints = typing.get_type_hints(cls)
+    by_key = {camel(f.name): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in document:
+        if key not in by_key:
+            raise ConfigError(f"unknown setting {join(where, str(key))}", hint=f"allowed here: {', '.join(by_key)}")
+    values = {}
+    for key, f in by_key.items():
+        path = join(where, key)
+        if key in document:
+            values[f.name] = convert(hints[f.name], document[key], path, f.metadata)
+        elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{path} is required", hint=f.metadata.get("doc", "set it"))
+    return cls(**values)
+
+
+def convert(kind: Any, value: object, path: str, bounds: typing.Mapping[str, Any]) -> Any:
+    """Check one value against its type and bounds and return it as the dataclass holds it."""
+    if dataclasses.is_dataclass(kind):
+        return parse(typing.cast(type, kind), value, path)
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        allowed = typing.get_args(kind)
+        if value not in allowed:
+            raise ConfigError(f"{path} is {value!r}", hint=f"allowed: {', '.join(map(str, allowed))}")
+        return value
+    if origin is tuple:
+        item = typing.get_args(kind)[0]
+        if not isinstance(value, list):
+            raise ConfigError(f"{path} must be a list, got {value!r}", hint="write it as [a, b]")
+        return tuple(convert(item, v, f"{path}[{i}]", {}) for i, v in enumerate(value))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)  # Helm writes a whole number above 999999 as 1e+06
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"{path} must be {type_name(kind)}, got {value!r}", hint=bounds.get("doc", "see docs/values.md"))
+    check_bounds(value, path, bounds)
+    return value
+
+
+def check_bounds(value: Any, path: str, bounds: typing.Mapping[str, Any]) -> None:
+    """Raise ConfigError where a value lies outside its field's bounds."""
+    hint = bounds.get("doc", "")
+    if (low := bounds.get("minimum")) is not None and not value >= low:
+        raise ConfigError(f"{path} is {value}, the least allowed is {low}", hint=hint)
+    if (low := bounds.get("above")) is not None and not value > low:
+        raise ConfigError(f"{path} is {value}, it must be greater than {low}", hint=hint)
+    if (high := bounds.get("maximum")) is not None and not value <= high:
+        raise ConfigError(f"{path} is {value}, the most allowed is {high}", hint=hint)
+    if bounds.get("non_empty") and not value:
+        raise ConfigError(f"{path} is empty", hint=hint)
+
+
+def camel(name: str) -> str:
+    """``every_steps`` -> ``everySteps``."""
+    head, *tail = name.split("_")
+    return head + "".join(part.capitalize() for part in tail)
+
+
+def join(where: str, key: str) -> str:
+    """Key path below ``where``."""
+    return f"{where}.{key}" if where else key
+
+
+def type_name(kind: Any) -> str:
+    """How a person would name the type."""
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(kind, kind.__name__ if isinstance(kind, type | types.GenericAlias) else str(kind))

@@ -1,0 +1,127 @@
+"""Every name that two parts of rankzero share.
+
+Three parties meet here: the chart, which renders these names; the roles, which write some of them on
+nodes; and the launcher, which reads them in the pod. ``tests/contract`` compares each party with this
+file, so a name changes here or nowhere. This module imports nothing.
+"""
+
+API_GROUP = "rankzero.io"
+
+# --- Chart -> launcher: the environment of the trainer container (a closed list) ----------------------
+
+ENV_CONFIG = "RANKZERO_CONFIG"
+"""Path of the mounted ``train.yaml``."""
+ENV_RUN_NAME = "RANKZERO_RUN_NAME"
+"""The Helm release name."""
+ENV_RUN_ID = "RANKZERO_RUN_ID"
+"""Names one run of the release; part of the state directory's path."""
+ENV_NAMESPACE = "RANKZERO_NAMESPACE"
+ENV_WORKLOAD = "RANKZERO_WORKLOAD"
+"""``Kind/name`` of the object that owns the pods, e.g. ``StatefulSet/mnist``."""
+ENV_RANK0_HOST = "RANKZERO_RANK0_HOST"
+"""DNS name of the pod with node rank 0, without a cluster domain."""
+ENV_NODE_RANK = "RANKZERO_NODE_RANK"
+"""The pod's index, 0 to nodes - 1."""
+ENV_STATE_ROOT = "RANKZERO_STATE_ROOT"
+"""Mount path of the checkpoint volume; the state directory lies below it."""
+ENV_POD_NAME = "RANKZERO_POD_NAME"
+ENV_POD_UID = "RANKZERO_POD_UID"
+ENV_POD_IP = "RANKZERO_POD_IP"
+ENV_NODE_NAME = "RANKZERO_NODE_NAME"
+
+CHART_ENV = (
+    ENV_CONFIG,
+    ENV_RUN_NAME,
+    ENV_RUN_ID,
+    ENV_NAMESPACE,
+    ENV_WORKLOAD,
+    ENV_RANK0_HOST,
+    ENV_NODE_RANK,
+    ENV_STATE_ROOT,
+    ENV_POD_NAME,
+    ENV_POD_UID,
+    ENV_POD_IP,
+    ENV_NODE_NAME,
+)
+
+# --- Launcher -> training script: what a worker finds beside torchrun's own variables -----------------
+
+ENV_STATE_DIR = "RANKZERO_STATE_DIR"
+"""The run's state directory."""
+ENV_ATTEMPT = "RANKZERO_ATTEMPT"
+"""Number of the attempt this worker belongs to, from 1."""
+
+# --- Ports ---------------------------------------------------------------------------------------------
+
+RENDEZVOUS_PORT = 29500
+"""The coordinator of node rank 0 listens here (PyTorch's customary rendezvous port)."""
+STATUS_PORT = 29510
+"""Every launcher serves /healthz, /readyz and /status here."""
+
+# --- Paths in the trainer image and pod ----------------------------------------------------------------
+
+CONFIG_PATH = "/etc/rankzero/train.yaml"
+STATE_ROOT = "/checkpoints"
+TERMINATION_LOG = "/dev/termination-log"
+
+# --- The state directory: STATE_ROOT/<run name>/<run id>/ ----------------------------------------------
+
+RUN_FILE = "run.json"
+OUTCOME_FILE = "outcome.json"
+RESULT_FILE = "result.json"
+"""What the training script reported as its result (``rankzero.train.progress.report_result``)."""
+METRICS_FILE = "metrics.jsonl"
+ATTEMPTS_DIR = "attempts"
+PROGRESS_DIR = "progress"
+CHECKPOINTS_DIR = "checkpoints"
+MANIFEST_FILE = "MANIFEST.json"
+
+
+def attempt_file(attempt: int) -> str:
+    """Relative path of an attempt's record."""
+    return f"{ATTEMPTS_DIR}/{attempt:04d}.json"
+
+
+def progress_file(rank: int) -> str:
+    """Relative path of a rank's last heartbeat."""
+    return f"{PROGRESS_DIR}/rank-{rank:05d}.json"
+
+
+def checkpoint_dir(step: int) -> str:
+    """Relative path of the checkpoint taken after ``step`` optimizer steps."""
+    return f"{CHECKPOINTS_DIR}/step-{step:010d}"
+
+
+# --- Exit codes of `rankzero launch` (a failed worker's own code is passed on) --------------------------
+
+EXIT_OK = 0
+EXIT_USAGE = 64
+"""The command line, the environment or ``train.yaml`` is wrong: retrying cannot help."""
+EXIT_RANK0_UNREACHABLE = 68
+"""Rank 0 was not reached, or the group did not become complete, within the deadline."""
+EXIT_PREFLIGHT = 69
+"""The pod or its volumes are not fit for training."""
+EXIT_INTERNAL = 70
+"""A bug in rankzero itself."""
+EXIT_REQUEUE = 75
+"""Stopped from outside (preemption); a later attempt resumes from the last checkpoint."""
+
+# --- Kubernetes: labels, annotations, event reasons -----------------------------------------------------
+
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+APP_NAME = "rankzero"
+CONTAINER_NAME = "trainer"
+
+EVENT_SUCCEEDED = "TrainingSucceeded"
+EVENT_FAILED = "TrainingFailed"
+ANNOTATION_OUTCOME = f"{API_GROUP}/outcome"
+"""On the Event that ends a run: outcome.json in one line."""
+
+# --- Roles -> chart: what a prepared node carries -------------------------------------------------------
+
+LABEL_NODE_PROFILE = f"{API_GROUP}/node-profile"
+"""Name of the profile that the playbook applied and verified, e.g. ``training``."""
+LABEL_NODE_PROFILE_HASH = f"{API_GROUP}/node-profile-hash"
+"""First 12 hexadecimal digits of the SHA-256 of the profile's values."""
+GPU_RESOURCE = "nvidia.com/gpu"

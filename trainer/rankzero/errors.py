@@ -1,0 +1,51 @@
+"""The error hierarchy. An error says what happened, where, and how to fix it. Imports only the contract."""
+
+from rankzero import contract
+
+
+class RankzeroError(Exception):
+    """Base of every error that a person is meant to read.
+
+    ``message`` says what happened and where, ``hint`` how to fix it. ``exit_code`` is the process's exit
+    status when the error ends the program.
+    """
+
+    exit_code: int = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  fix: {self.hint}" if self.hint else self.message
+
+
+class ConfigError(RankzeroError, ValueError):
+    """A setting is missing, unknown, of the wrong type or out of range."""
+
+    exit_code = contract.EXIT_USAGE
+
+
+class PreflightError(RankzeroError):
+    """The pod or one of its volumes is not fit for training."""
+
+    exit_code = contract.EXIT_PREFLIGHT
+
+
+class Rank0UnreachableError(RankzeroError):
+    """Rank 0 was not reached, or refused this member, within the deadline."""
+
+    exit_code = contract.EXIT_RANK0_UNREACHABLE
+
+
+class CheckpointError(RankzeroError):
+    """A checkpoint is missing, incomplete or does not match its manifest."""
+
+
+class DataError(RankzeroError):
+    """A data file is missing or is not what its name promises."""
+
+
+class ClusterError(RankzeroError):
+    """The Kubernetes API refused or did not answer."""
