@@ -1,0 +1,49 @@
+{{/*
+Environment of the trainer container: first the contract with the launcher (a closed list, see
+rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same dict as rankzero.podTemplate.
+*/}}
+{{- define "rankzero.env" -}}
+{{- $release := .root.Release -}}
+- name: RANKZERO_CONFIG
+  value: /etc/rankzero/train.yaml
+- name: RANKZERO_RUN_NAME
+  value: {{ $release.Name }}
+- name: RANKZERO_RUN_ID
+  value: {{ .root.Values.run.id | quote }}
+- name: RANKZERO_WORKLOAD
+  value: {{ .kind }}/{{ $release.Name }}
+- name: RANKZERO_RANK0_HOST
+  value: {{ $release.Name }}-0.{{ $release.Name }}
+- name: RANKZERO_STATE_ROOT
+  value: /checkpoints
+{{ include "rankzero.env.field" (list "RANKZERO_NODE_RANK" .nodeRankField) }}
+{{ include "rankzero.env.field" (list "RANKZERO_NAMESPACE" "metadata.namespace") }}
+{{ include "rankzero.env.field" (list "RANKZERO_POD_NAME" "metadata.name") }}
+{{ include "rankzero.env.field" (list "RANKZERO_POD_UID" "metadata.uid") }}
+{{ include "rankzero.env.field" (list "RANKZERO_POD_IP" "status.podIP") }}
+{{ include "rankzero.env.field" (list "RANKZERO_NODE_NAME" "spec.nodeName") }}
+{{- with .root.Values.network }}
+{{- with .interface }}
+- name: NCCL_SOCKET_IFNAME
+  value: {{ . | quote }}
+- name: GLOO_SOCKET_IFNAME
+  value: {{ . | quote }}
+{{- end }}
+{{- with .ncclDebug }}
+- name: NCCL_DEBUG
+  value: {{ . }}
+{{- end }}
+{{- range $name, $value := .env }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* One variable from the downward API. */}}
+{{- define "rankzero.env.field" -}}
+- name: {{ index . 0 }}
+  valueFrom:
+    fieldRef:
+      fieldPath: {{ index . 1 }}
+{{- end }}

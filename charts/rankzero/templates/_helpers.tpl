@@ -1,0 +1,68 @@
+{{/* Image reference: repository[:tag][@digest]. */}}
+{{- define "rankzero.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ with .tag }}:{{ . }}{{ end }}{{ with .digest }}@{{ . }}{{ end }}
+{{- end -}}
+{{- end }}
+
+{{/* Labels that select the pods. StatefulSets cannot change them, so nothing with a version belongs here. */}}
+{{- define "rankzero.selectorLabels" -}}
+app.kubernetes.io/name: rankzero
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "rankzero.labels" -}}
+{{ include "rankzero.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* metadata of an object named after the release. */}}
+{{- define "rankzero.metadata" -}}
+name: {{ .Release.Name }}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "rankzero.labels" . | nindent 2 }}
+{{- end }}
+
+{{- define "rankzero.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (ternary .Release.Name "default" .Values.serviceAccount.create) }}
+{{- end }}
+
+{{- define "rankzero.checkpointClaim" -}}
+{{- .Values.checkpoints.existingClaim | default (printf "%s-checkpoints" .Release.Name) }}
+{{- end }}
+
+{{/* Ranks per pod. */}}
+{{- define "rankzero.procsPerNode" -}}
+{{- .Values.procsPerNode | default .Values.resources.gpus | default 1 | int }}
+{{- end }}
+
+{{/* train.yaml. Keys that the values leave out stay out: the launcher knows its own defaults. */}}
+{{- define "rankzero.trainConfig" -}}
+{{- $shape := dict "nodes" (.Values.nodes | int) "procsPerNode" (include "rankzero.procsPerNode" . | int) }}
+{{- dict "launch" (merge $shape .Values.launch) "train" .Values.train | toYaml }}
+{{- end }}
+
+{{/* The launcher's stopTimeout in seconds: the value given, else the launcher's own default. */}}
+{{- define "rankzero.stopTimeout" -}}
+{{- dig "stopTimeout" (include "rankzero.launchDefaults" . | fromJson).stopTimeout .Values.launch | int }}
+{{- end }}
+
+{{/* A quantity with a unit, such as 1.5Gi, in whole MiB, rounded down. */}}
+{{- define "rankzero.mebibytes" -}}
+{{- $bytes := dict "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 }}
+{{- divf (mulf (regexFind "^[0-9.]+" . | float64) (get $bytes (regexFind "[A-Za-z]+$" .))) 1048576.0 | floor | int64 }}
+{{- end }}
+
+{{/* Bound of /dev/shm as a quantity. */}}
+{{- define "rankzero.shmSize" -}}
+{{- if .Values.shm.size }}
+{{- .Values.shm.size }}
+{{- else if .Values.resources.memory }}
+{{- printf "%dMi" (div (include "rankzero.mebibytes" .Values.resources.memory | int64) 2) }}
+{{- else }}
+{{- printf "%sGi" (include "rankzero.procsPerNode" .) }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,48 @@
+{{/*
+The pod template that every kind of workload shares. Takes a dict:
+  root           the chart's root context
+  kind           the workload's kind, e.g. StatefulSet
+  nodeRankField  downward API field that holds the pod's index
+*/}}
+{{- define "rankzero.podTemplate" -}}
+{{- $values := .root.Values -}}
+metadata:
+  labels:
+    {{- merge (include "rankzero.selectorLabels" .root | fromYaml) $values.podLabels | toYaml | nindent 4 }}
+  annotations:
+    rankzero.io/config-hash: {{ include "rankzero.trainConfig" .root | sha256sum | trunc 12 | quote }}
+    {{- with $values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "rankzero.serviceAccountName" .root }}
+  # The launcher scales its own workload to 0 when the run has ended.
+  automountServiceAccountToken: true
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int }}
+  {{- with $values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . }}
+    {{- end }}
+  {{- end }}
+  securityContext:
+    runAsNonRoot: true
+    {{- with $values.securityContext }}
+    runAsUser: {{ .runAsUser | int64 }}
+    runAsGroup: {{ .runAsGroup | int64 }}
+    fsGroup: {{ .fsGroup | int64 }}
+    {{- with .supplementalGroups }}
+    supplementalGroups: {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- end }}
+    # Without it the kubelet walks through all checkpoints at every start.
+    fsGroupChangePolicy: OnRootMismatch
+    seccompProfile:
+      type: RuntimeDefault
+  containers:
+    {{- include "rankzero.trainer" . | nindent 4 }}
+  volumes:
+    {{- include "rankzero.volumes" .root | nindent 4 }}
+  {{- include "rankzero.placement" .root | nindent 2 }}
+{{- end }}

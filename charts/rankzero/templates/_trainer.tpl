@@ -1,0 +1,65 @@
+{{/* The one container. Takes the same dict as rankzero.podTemplate. */}}
+{{- define "rankzero.trainer" -}}
+- name: trainer
+  image: {{ include "rankzero.image" .root }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: [rankzero, launch]
+  env:
+    {{- include "rankzero.env" . | nindent 4 }}
+  ports:
+    - name: rendezvous
+      containerPort: 29500
+    - name: status
+      containerPort: 29510
+  {{- with include "rankzero.resources" .root | trim }}
+  resources:
+    {{- . | nindent 4 }}
+  {{- end }}
+  startupProbe:
+    httpGet: {path: /healthz, port: status}
+    periodSeconds: 2
+    failureThreshold: 60
+  readinessProbe:
+    httpGet: {path: /readyz, port: status}
+    periodSeconds: 5
+    timeoutSeconds: 5
+  # The launcher answers from its own process, however busy the ranks are.
+  livenessProbe:
+    httpGet: {path: /healthz, port: status}
+    periodSeconds: 10
+    timeoutSeconds: 5
+    failureThreshold: 6
+  terminationMessagePolicy: FallbackToLogsOnError
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities:
+      drop: [ALL]
+  volumeMounts:
+    {{- include "rankzero.volumeMounts" .root | nindent 4 }}
+{{- end }}
+
+{{/* GPUs, CPU and memory of a pod; empty when nothing is asked for. */}}
+{{- define "rankzero.resources" -}}
+{{- $limits := dict }}
+{{- $requests := dict }}
+{{- with .Values.resources }}
+{{- if .gpus }}
+{{- $_ := set $limits .gpuResource (int .gpus) }}
+{{- end }}
+{{- with .memory }}
+{{- $_ := set $limits "memory" . }}
+{{- end }}
+{{- if .cpu }}
+{{- $_ := set (ternary $requests $limits .cpuBurst) "cpu" (toString .cpu) }}
+{{- end }}
+{{- end }}
+{{- with $limits }}
+limits:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with merge $requests $limits }}
+requests:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

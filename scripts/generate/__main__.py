@@ -1,0 +1,42 @@
+"""``python -m scripts.generate``: write every generated file of the chart; ``--golden`` the renderings as well."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rankzero.errors import RankzeroError
+from scripts.cache import REPO
+from scripts.generate import defaults, files, golden, reference, schema
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write what has changed and say so on standard output."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.generate", description=__doc__)
+    parser.add_argument("--golden", action="store_true", help="also render the scenarios of charts/rankzero/ci (needs helm)")
+    options = parser.parse_args(arguments)
+    try:
+        write(files.SCHEMA, schema.render())
+        write(files.DEFAULTS, defaults.render())
+        write(files.REFERENCE, reference.render())
+        if options.golden:
+            for scenario in golden.scenarios():
+                write(golden.path(scenario), golden.render(scenario))
+    except RankzeroError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    return 0
+
+
+def write(path: Path, text: str) -> None:
+    """Write ``text`` unless the file holds it already."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(f"wrote {path.relative_to(REPO)}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())

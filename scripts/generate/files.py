@@ -1,0 +1,13 @@
+"""Where the generators read and write."""
+
+from __future__ import annotations
+
+from scripts.cache import REPO
+
+CHART = REPO / "charts" / "rankzero"
+VALUES = CHART / "values.yaml"
+SCHEMA = CHART / "values.schema.json"
+DEFAULTS = CHART / "templates" / "_defaults.tpl"
+REFERENCE = REPO / "docs" / "values.md"
+SCENARIOS = CHART / "ci"
+GOLDEN = REPO / "tests" / "chart" / "golden"

@@ -1,0 +1,83 @@
+"""``docs/values.md``: every value of the chart with type, default and meaning, from the schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.generate import files
+from scripts.generate.comments import load_values
+from scripts.generate.frame import Schema
+from scripts.generate.schema import values_schema
+
+HEAD = """# Values of the chart
+
+<!-- Written by `python -m scripts.generate` from charts/rankzero/values.yaml and trainer/rankzero/config.py. -->
+
+Unknown keys are refused, by `helm install` already. How values hang together is in [chart.md](chart.md).
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table."""
+
+    key: str
+    kind: str
+    default: str
+    meaning: str
+
+
+def render() -> str:
+    """The text of ``docs/values.md``."""
+    schema = values_schema()
+    defaults = load_values(files.VALUES)
+    parts = [HEAD]
+    single: list[Row] = []
+    for key, part in schema["properties"].items():
+        rows = list(_rows(key, part, defaults.get(key)))
+        if len(rows) == 1:
+            single += rows
+        else:
+            intro = part.get("description", "") if part["type"] == "object" else ""
+            parts.append(_table(key, intro, rows))
+    parts.insert(1, _table("Top level", "", single))
+    return "\n".join(parts)
+
+
+def _rows(path: str, schema: Schema, default: Any) -> Iterator[Row]:
+    """The rows of a value and of those below it; list items appear as ``datasets[].name``."""
+    if "properties" in schema:
+        for key, part in schema["properties"].items():
+            below = default.get(key) if isinstance(default, dict) else None
+            yield from _rows(f"{path}.{key}", part, part.get("default") if below is None else below)
+        return
+    yield Row(path, _kind(schema), "" if default is None else f"`{json.dumps(default)}`", schema["description"])
+    if "properties" in schema.get("items", {}):
+        for key, part in schema["items"]["properties"].items():
+            yield from _rows(f"{path}[].{key}", part, None)
+
+
+def _kind(schema: Schema) -> str:
+    """Type and bounds in a few words."""
+    if "enum" in schema:
+        return " \\| ".join(f"`{value or chr(34) * 2}`" for value in schema["enum"])
+    names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    words = " or ".join(names)
+    bounds = [
+        f"{sign} {schema[word]}"
+        for word, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"))
+        if word in schema
+    ]
+    return ", ".join([words, *bounds])
+
+
+def _table(title: str, intro: str, rows: list[Row]) -> str:
+    lines = [f"## {title}", ""]
+    if intro:
+        lines += [intro, ""]
+    lines += ["| Key | Type | Default | Meaning |", "|---|---|---|---|"]
+    lines += [f"| `{row.key}` | {row.kind} | {row.default} | {row.meaning} |" for row in rows]
+    return "\n".join([*lines, ""])
