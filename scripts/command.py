@@ -62,7 +62,15 @@ def _run_logged(
         out.flush()
         start = log.stat().st_size
         done = subprocess.run(
-            words, env=environment, cwd=cwd, input=stdin, stdout=out, stderr=out, text=True, timeout=timeout, check=False
+            words,
+            env=environment,
+            cwd=cwd,
+            input=stdin,
+            stdout=out,
+            stderr=out,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
     if done.returncode:
         with log.open(encoding="utf-8", errors="replace") as written:

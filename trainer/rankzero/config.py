@@ -175,7 +175,9 @@ def convert(kind: Any, value: object, path: str, bounds: typing.Mapping[str, Any
     if kind is int and isinstance(value, float) and value.is_integer():
         value = int(value)  # Helm writes a whole number above 999999 as 1e+06
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{path} must be {type_name(kind)}, got {value!r}", hint=bounds.get("doc", "see docs/values.md"))
+        raise ConfigError(
+            f"{path} must be {type_name(kind)}, got {value!r}", hint=bounds.get("doc", "see docs/values.md")
+        )
     check_bounds(value, path, bounds)
     return value
 

@@ -1,0 +1,53 @@
+"""The ``rankzero`` command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import rankzero
+from rankzero import contract
+from rankzero.errors import RankzeroError
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: parse, run, and turn our own errors into a sentence and an exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        status = options.run(options)
+    except RankzeroError as error:
+        sys.stderr.write(f"rankzero: {error}\n")
+        status = error.exit_code
+    sys.exit(status)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(prog="rankzero", description=rankzero.__doc__)
+    top.add_argument("--version", action="version", version=rankzero.__version__)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    launch = commands.add_parser("launch", help="PID 1 of a trainer pod: join the group and run the workers")
+    launch.add_argument(
+        "--config",
+        default=os.environ.get(contract.ENV_CONFIG, contract.CONFIG_PATH),
+        help="the run's train.yaml (default: $%s or %s)" % (contract.ENV_CONFIG, contract.CONFIG_PATH),  # noqa: UP031
+    )
+    launch.set_defaults(run=_launch)
+    return top
+
+
+def _launch(options: argparse.Namespace) -> int:
+    from rankzero.launch import main as launcher  # other commands do not need the launcher
+
+    try:
+        return launcher.launch(options.config)
+    except RankzeroError as error:
+        launcher.leave_termination_message(str(error))
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The environment of a worker: what torchrun documents, so that scripts written for it run unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rankzero import contract
+from rankzero.config import LaunchConfig
+from rankzero.launch.identity import Identity
+from rankzero.launch.protocol import Start
+
+
+def worker_environments(
+    base: Mapping[str, str], launch: LaunchConfig, identity: Identity, start: Start, interface: str, scratch: Path
+) -> list[dict[str, str]]:
+    """One environment per local rank of this pod for the attempt in ``start``.
+
+    ``interface`` is set for NCCL and gloo unless ``base`` names one. Rank = node rank x processes per node +
+    local rank, as in torchrun.
+    """
+    world_size = launch.nodes * launch.procs_per_node
+    shared = {
+        **base,
+        "MASTER_ADDR": start.master_address,
+        "MASTER_PORT": str(start.master_port),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(launch.procs_per_node),
+        "GROUP_RANK": str(identity.node_rank),
+        "GROUP_WORLD_SIZE": str(launch.nodes),
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": str(world_size),
+        "TORCHELASTIC_RUN_ID": f"{identity.run_name}-{identity.run_id}-{start.attempt}",
+        "TORCHELASTIC_RESTART_COUNT": str(start.attempt - 1),
+        # A restart is a new attempt of the whole group; torch itself restarts nothing.
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        contract.ENV_STATE_DIR: str(identity.state_dir),
+        contract.ENV_ATTEMPT: str(start.attempt),
+    }
+    if launch.procs_per_node > 1:  # as torchrun: one thread a process unless the user says otherwise
+        shared.setdefault("OMP_NUM_THREADS", "1")
+    if interface:
+        shared.setdefault("NCCL_SOCKET_IFNAME", interface)
+        shared.setdefault("GLOO_SOCKET_IFNAME", interface)
+    return [
+        {**shared, **_rank(identity.node_rank * launch.procs_per_node + local, local, scratch)}
+        for local in range(launch.procs_per_node)
+    ]
+
+
+def _rank(rank: int, local_rank: int, scratch: Path) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "ROLE_RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "TORCHELASTIC_ERROR_FILE": str(scratch / f"rank-{rank}-error.json"),
+    }

@@ -1,0 +1,89 @@
+"""Who this pod is: what the chart tells the launcher through the environment."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rankzero import contract
+from rankzero.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One pod of one run.
+
+    ``boot`` is new with every start of the launcher: the same pod with another ``boot`` has lost its workers.
+    """
+
+    run_name: str
+    run_id: str
+    namespace: str
+    workload: str
+    rank0_host: str
+    node_rank: int
+    state_root: Path
+    pod_name: str
+    pod_uid: str
+    pod_ip: str
+    node_name: str
+    boot: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def state_dir(self) -> Path:
+        """The run's folder on the checkpoint volume."""
+        return self.state_root / self.run_name / self.run_id
+
+    @property
+    def run_key(self) -> str:
+        """Members of another run that reach this coordinator by mistake differ in this."""
+        return f"{self.namespace}/{self.run_name}/{self.run_id}"
+
+
+def from_environment(environ: Mapping[str, str], *, nodes: int) -> Identity:
+    """Read the chart's variables.
+
+    Outside Kubernetes a single node needs none of them. Raises :class:`ConfigError` for a node rank that is
+    missing or outside 0..nodes-1 and for a run name or id that is not one path component.
+    """
+    host = socket.gethostname()
+    return Identity(
+        run_name=_component(environ, contract.ENV_RUN_NAME, "local"),
+        run_id=_component(environ, contract.ENV_RUN_ID, "main"),
+        namespace=environ.get(contract.ENV_NAMESPACE, ""),
+        workload=environ.get(contract.ENV_WORKLOAD, ""),
+        rank0_host=environ.get(contract.ENV_RANK0_HOST) or "localhost",
+        node_rank=_node_rank(environ, nodes),
+        state_root=Path(environ.get(contract.ENV_STATE_ROOT) or contract.STATE_ROOT),
+        pod_name=environ.get(contract.ENV_POD_NAME) or host,
+        pod_uid=environ.get(contract.ENV_POD_UID) or host,
+        pod_ip=environ.get(contract.ENV_POD_IP) or "127.0.0.1",
+        node_name=environ.get(contract.ENV_NODE_NAME) or host,
+    )
+
+
+def _component(environ: Mapping[str, str], name: str, default: str) -> str:
+    value = environ.get(name) or default
+    if "/" in value or value in {".", ".."}:
+        raise ConfigError(f"{name} is {value!r}", hint="it names a folder: use letters, digits, '-' and '.'")
+    return value
+
+
+def _node_rank(environ: Mapping[str, str], nodes: int) -> int:
+    text = environ.get(contract.ENV_NODE_RANK, "")
+    if not text:
+        if nodes == 1:
+            return 0
+        raise ConfigError(
+            f"{contract.ENV_NODE_RANK} is not set and the run has {nodes} nodes",
+            hint="the chart fills it from the pod's index; Kubernetes before 1.28 does not label pods with it",
+        )
+    if not text.isdecimal() or int(text) >= nodes:
+        raise ConfigError(
+            f"{contract.ENV_NODE_RANK} is {text!r}",
+            hint=f"a whole number from 0 to {nodes - 1}: the run has {nodes} nodes",
+        )
+    return int(text)

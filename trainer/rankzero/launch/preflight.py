@@ -1,0 +1,56 @@
+"""What the pod itself can check before it takes part: script, volume, shared memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from rankzero.config import RunConfig
+from rankzero.errors import ConfigError, PreflightError
+from rankzero.launch.identity import Identity
+
+SHM = "/dev/shm"  # noqa: S108 -- not a temporary file of ours
+DEFAULT_SHM = 64 * 2**20
+"""Bytes of /dev/shm where nobody asked for more; data loader workers die of it with a bus error."""
+
+
+def check(config: RunConfig, identity: Identity) -> list[str]:
+    """Raise for what makes training impossible; return warnings for what makes it fragile.
+
+    Raises :class:`ConfigError` where the script is missing and :class:`PreflightError` where the checkpoint
+    volume is missing or not writable.
+    """
+    script = Path(config.launch.script)
+    if not script.is_file() or not os.access(script, os.R_OK):
+        raise ConfigError(
+            f"launch.script: {script} is not a readable file in this pod",
+            hint="give the path inside the image or on a mounted volume",
+        )
+    _check_volume(identity)
+    return _warnings()
+
+
+def _check_volume(identity: Identity) -> None:
+    folder = identity.state_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write to the checkpoint volume at {folder}: {error.strerror}",
+            hint=f"it must be mounted at {identity.state_root} and writable for uid {os.getuid()}, gid {os.getgid()} "
+            "(fsGroup, or the rights on the NFS export)",
+        ) from error
+
+
+def _warnings() -> list[str]:
+    try:
+        shm = os.statvfs(SHM)
+    except OSError:
+        return [f"{SHM} is missing: data loader workers and NCCL need it; the chart mounts it"]
+    size = shm.f_frsize * shm.f_blocks
+    if size <= DEFAULT_SHM:
+        return [f"{SHM} has only {size // 2**20} MiB: data loader workers die with a bus error; set shm.size"]
+    return []

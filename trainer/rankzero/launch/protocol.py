@@ -1,0 +1,175 @@
+"""What launchers say to the coordinator and back: one JSON object a line.
+
+A message is a frozen dataclass; its class name is the ``type`` on the wire. Both ends refuse what they do not
+know, so that a stray client or another version fails with a sentence instead of a strange state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+MAX_LINE = 64 * 1024
+"""Bytes of one message; a longer line is not ours."""
+
+
+class ProtocolError(Exception):
+    """The other end sent something that is no message of ours."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First line of a member."""
+
+    version: int
+    run: str
+    node_rank: int
+    pod_name: str
+    pod_uid: str
+    boot: str
+    address: str
+    node_name: str
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The member is part of the group."""
+
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The member is not part of the group; ``final`` says that trying again cannot help."""
+
+    reason: str
+    final: bool
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The member is alive."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start the workers of an attempt. ``master_port`` is new for each attempt."""
+
+    attempt: int
+    master_address: str
+    master_port: int
+
+
+@dataclass(frozen=True)
+class WorkersDone:
+    """All workers of this member ended with status 0."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class WorkerFailed:
+    """A worker failed. ``exit_code`` follows the shell: 128 + the signal's number where a signal ended it.
+
+    ``time`` is in seconds since the epoch, ``last_lines`` the end of the worker's output.
+    """
+
+    attempt: int
+    node_rank: int
+    rank: int
+    local_rank: int
+    exit_code: int
+    signal: str
+    error: str
+    last_lines: list[str]
+    time: float
+
+    @property
+    def summary(self) -> str:
+        """One sentence for a person."""
+        how = f"was ended by {self.signal}" if self.signal else f"ended with status {self.exit_code}"
+        return f"rank {self.rank} (node rank {self.node_rank}) {how}" + (f": {self.error}" if self.error else "")
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop the workers of the attempt: SIGTERM, ``grace`` seconds, SIGKILL."""
+
+    attempt: int
+    reason: str
+    grace: float
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """No worker of the attempt is left on this member."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """The member's pod is being stopped from outside."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The run has ended: ``state`` is succeeded, failed or stopped."""
+
+    state: str
+    reason: str
+    exit_code: int
+
+
+Message = Hello | Welcome | Refused | Heartbeat | Start | WorkersDone | WorkerFailed | Stop | Stopped | Leaving | Finish
+_BY_NAME: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
+_JSON_TYPES: dict[Any, Any] = {int: int, str: str, bool: bool, float: (int, float), list[str]: list}
+
+
+def encode(message: Message) -> bytes:
+    """The message as one line."""
+    return json.dumps({"type": type(message).__name__, **dataclasses.asdict(message)}).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message in a line. Raises :class:`ProtocolError` for anything else."""
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise ProtocolError(f"not a message: {line[:80]!r}") from error
+    if not isinstance(document, dict) or (kind := _BY_NAME.get(str(document.pop("type", "")))) is None:
+        raise ProtocolError(f"not a known message: {line[:80]!r}")
+    hints = typing.get_type_hints(kind)
+    if set(document) != set(hints):
+        raise ProtocolError(f"{kind.__name__} has the fields {sorted(document)}, expected {sorted(hints)}")
+    for name, hint in hints.items():
+        if not isinstance(document[name], _JSON_TYPES[hint]) or (isinstance(document[name], bool) and hint is not bool):
+            raise ProtocolError(f"{kind.__name__}.{name} is {document[name]!r}")
+    return kind(**document)
+
+
+async def receive(reader: asyncio.StreamReader) -> Message | None:
+    """The next message; None at the end of the stream. Raises ProtocolError."""
+    try:
+        line = await reader.readline()
+    except ValueError as error:  # StreamReader's way to say: longer than its limit
+        raise ProtocolError(f"a line of more than {MAX_LINE} bytes") from error
+    except ConnectionError:
+        return None
+    return decode(line) if line.endswith(b"\n") else None
+
+
+async def send(writer: asyncio.StreamWriter, message: Message) -> None:
+    """Send a message. A broken connection is not reported here: the reading side sees it."""
+    try:
+        writer.write(encode(message))
+        await writer.drain()
+    except ConnectionError:
+        return

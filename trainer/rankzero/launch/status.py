@@ -1,0 +1,81 @@
+"""The launcher's HTTP page: /healthz, /readyz and /status. Read-only, and without the workers' output."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+STALE_AFTER = 60.0
+"""Seconds after which an event loop that no longer ticks counts as hung."""
+
+
+class StatusServer:
+    """Serves ``snapshot()`` from a thread; ``tick`` says that the event loop is alive."""
+
+    def __init__(self, port: int, snapshot: Callable[[], dict[str, Any]]) -> None:
+        self._snapshot = snapshot
+        self._ticked = time.monotonic()
+        self._server = _Server(("::" if socket.has_dualstack_ipv6() else "", port), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, name="status", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Serve in the background."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop serving and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def tick(self) -> None:
+        """Called by the event loop at least every few seconds."""
+        self._ticked = time.monotonic()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            server_version = "rankzero"
+
+            def do_GET(self) -> None:
+                if self.path == "/status":
+                    self._answer(HTTPStatus.OK, owner._snapshot())
+                elif self.path in {"/healthz", "/readyz"}:
+                    alive = time.monotonic() - owner._ticked < STALE_AFTER
+                    self._answer(HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE, {"alive": alive})
+                else:
+                    self._answer(HTTPStatus.NOT_FOUND, {"paths": ["/healthz", "/readyz", "/status"]})
+
+            def _answer(self, status: HTTPStatus, document: dict[str, Any]) -> None:
+                body = json.dumps(document).encode() + b"\n"
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Probes every few seconds are no news."""
+
+        return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()

@@ -1,0 +1,156 @@
+"""Checkpoints that are whole or not there, for state that every rank holds alike (DDP).
+
+A checkpoint is written under a temporary name, synced, completed by its manifest, then renamed. Only a folder
+whose manifest matches its files is ever loaded; the newest such folder is never deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import rankzero
+from rankzero import contract
+from rankzero.errors import CheckpointError
+from rankzero.files import read_json, sync_folder, write_json
+
+STATE_FILE = "state.pt"
+NAME = re.compile(r"step-(\d{10})$")
+
+
+class Checkpoints:
+    """The checkpoints of one run. All methods but :meth:`save` and :meth:`load_latest` are local."""
+
+    def __init__(self, state_dir: Path, *, keep: int) -> None:
+        self.state_dir = state_dir
+        self.folder = state_dir / contract.CHECKPOINTS_DIR
+        self.keep = keep
+
+    def save(self, step: int, state: dict[str, Any]) -> None:
+        """Write a checkpoint after ``step`` optimizer steps.
+
+        Every rank calls it: the random states of all ranks go in, rank 0 writes, and all return when the
+        checkpoint is durable. ``state`` is taken from rank 0. Raises :class:`CheckpointError` on all ranks where
+        writing failed.
+        """
+        states: list[Any] = [None] * dist.get_world_size()
+        dist.gather_object(random_state(), states if dist.get_rank() == 0 else None)
+        problem = [""]
+        if dist.get_rank() == 0:
+            try:
+                self._write(step, {**state, "step": step, "random": states})
+                self._remove_old()
+            except OSError as error:
+                problem = [f"{error.strerror}: {error.filename or self.folder}"]
+        dist.broadcast_object_list(problem)
+        if problem[0]:
+            raise CheckpointError(
+                f"the checkpoint of step {step} could not be written: {problem[0]}",
+                hint="is the checkpoint volume full? checkpoints.size and train.checkpoint.keep set the room it needs",
+            )
+
+    def load_latest(self, device: torch.device) -> dict[str, Any] | None:
+        """Load the newest good checkpoint on every rank; None where there is none. Every rank calls it.
+
+        Rank 0 verifies and chooses, so that all ranks load the same one; this rank's random state is restored
+        where the world has the size it had.
+        """
+        chosen = [self._newest_good() if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(chosen)
+        if chosen[0] is None:
+            return None
+        state: dict[str, Any] = torch.load(
+            self.state_dir / chosen[0] / STATE_FILE, map_location=device, weights_only=True
+        )
+        randoms = state.pop("random")
+        if len(randoms) == dist.get_world_size():
+            restore_random_state(randoms[dist.get_rank()])
+        return state
+
+    def verify(self, path: Path) -> str:
+        """Why a checkpoint cannot be trusted; an empty text where it can."""
+        try:
+            manifest = read_json(path / contract.MANIFEST_FILE)
+        except ValueError:
+            return "its manifest is not JSON"
+        if manifest is None:
+            return "it has no manifest"
+        for name, wanted in manifest["files"].items():
+            file = path / name
+            if not file.is_file():
+                return f"{name} is missing"
+            if file.stat().st_size != wanted["size"]:
+                return f"{name} has {file.stat().st_size} bytes, not {wanted['size']}"
+            if _sha256(file) != wanted["sha256"]:
+                return f"{name} does not match its checksum"
+        return ""
+
+    def __iter__(self) -> Iterator[Path]:
+        """All finished checkpoints, newest first."""
+        found = [path for path in self.folder.glob("step-*") if NAME.search(path.name)]
+        return iter(sorted(found, key=lambda path: path.name, reverse=True))
+
+    def _newest_good(self) -> str | None:
+        for path in self:
+            if not (problem := self.verify(path)):
+                return str(path.relative_to(self.state_dir))
+            print(f"checkpoint {path.name} is left out: {problem}", flush=True)
+        return None
+
+    def _write(self, step: int, state: dict[str, Any]) -> None:
+        final = self.state_dir / contract.checkpoint_dir(step)
+        temporary = final.with_name(f".{final.name}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        file = temporary / STATE_FILE
+        with file.open("wb") as out:
+            torch.save(state, out)
+            out.flush()
+            os.fsync(out.fileno())
+        manifest = {
+            "step": step,
+            "world_size": dist.get_world_size(),
+            "versions": {"rankzero": rankzero.__version__, "torch": torch.__version__},
+            "files": {STATE_FILE: {"size": file.stat().st_size, "sha256": _sha256(file)}},
+        }
+        write_json(temporary / contract.MANIFEST_FILE, manifest)
+        if final.exists():  # a step that was trained again after a resume from an older checkpoint
+            shutil.rmtree(final)
+        temporary.rename(final)
+        sync_folder(self.folder)
+
+    def _remove_old(self) -> None:
+        for path in list(self)[self.keep :]:
+            shutil.rmtree(path)
+
+
+def random_state() -> dict[str, Any]:
+    """The states of this rank's generators, as plain data that ``weights_only`` loading accepts."""
+    version, internal, gauss = random.getstate()
+    state: dict[str, Any] = {"python": [version, list(internal), gauss], "torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Undo what has been drawn since :func:`random_state`."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    torch.set_rng_state(state["torch"].cpu())
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"].cpu())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

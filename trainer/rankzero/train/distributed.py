@@ -1,0 +1,90 @@
+"""Start and end of a rank: process group, device, seeds."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+
+from rankzero.config import TrainConfig
+from rankzero.errors import ConfigError
+
+TIMEOUT = timedelta(minutes=10)
+"""Longest wait in one collective. The launcher ends an attempt long before where a peer has died."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's place in the world."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """True on global rank 0 only: the one that logs and writes shared files."""
+        return self.rank == 0
+
+
+@contextmanager
+def process_group(config: TrainConfig) -> Iterator[Ranks]:
+    """Join the default process group and leave it at the end. Every rank calls it.
+
+    Reads the environment that ``rankzero launch`` or torchrun sets; without one it is a world of one process.
+    Seeds Python and torch with ``config.seed`` + rank. Raises :class:`ConfigError` for a backend that this
+    build or machine lacks.
+    """
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    backend = choose_backend(config.backend, device)
+    if "MASTER_ADDR" in os.environ:
+        dist.init_process_group(backend, timeout=TIMEOUT)
+    else:
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=TIMEOUT)
+    seed(config.seed + rank)
+    try:
+        yield Ranks(rank, local_rank, world_size, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_backend(wanted: str, device: torch.device) -> str:
+    """The backend for ``train.backend``. Raises :class:`ConfigError` where it cannot work here."""
+    if wanted == "auto":
+        return "nccl" if device.type == "cuda" else "gloo"
+    available = {
+        "nccl": dist.is_nccl_available() and device.type == "cuda",
+        "gloo": dist.is_gloo_available(),
+        "mpi": dist.is_mpi_available(),
+    }
+    if not available[wanted]:
+        usable = [name for name, there in available.items() if there]
+        raise ConfigError(
+            f"train.backend is {wanted}, which this image and machine do not offer",
+            hint=f"usable here: auto, {', '.join(usable)} (nccl needs a GPU, mpi a torch built with it)",
+        )
+    return wanted
+
+
+def seed(value: int) -> None:
+    """Seed Python's and torch's generators, CUDA included."""
+    random.seed(value)
+    torch.manual_seed(value)
+
+
+def scaled_learning_rate(config: TrainConfig, world_size: int) -> float:
+    """The learning rate for the global batch: linear (Goyal et al. 2017), square root, or as given."""
+    factor = {"linear": float(world_size), "sqrt": world_size**0.5, "none": 1.0}[config.lr_scaling]
+    return float(config.learning_rate * factor)
