@@ -14,7 +14,9 @@ from scripts.generate import defaults, files, golden, reference, schema
 def main(arguments: list[str] | None = None) -> int:
     """Write what has changed and say so on standard output."""
     parser = argparse.ArgumentParser(prog="python -m scripts.generate", description=__doc__)
-    parser.add_argument("--golden", action="store_true", help="also render the scenarios of charts/rankzero/ci (needs helm)")
+    parser.add_argument(
+        "--golden", action="store_true", help="also render the scenarios of charts/rankzero/ci (needs helm)"
+    )
     options = parser.parse_args(arguments)
     try:
         write(files.SCHEMA, schema.render())

@@ -85,9 +85,7 @@ def setting(cls: type, name: str) -> Schema:
         return {**from_dataclass(typing.cast(type, kind)), **schema}
     schema |= json_type(kind)
     bounds = {"minimum": "minimum", "above": "exclusiveMinimum", "maximum": "maximum"}
-    schema |= {
-        word: found.metadata[bound] for bound, word in bounds.items() if found.metadata.get(bound) is not None
-    }
+    schema |= {word: found.metadata[bound] for bound, word in bounds.items() if found.metadata.get(bound) is not None}
     if found.default is not dataclasses.MISSING:
         schema["default"] = list(found.default) if isinstance(found.default, tuple) else found.default
     return schema

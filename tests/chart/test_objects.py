@@ -1,0 +1,248 @@
+"""What the objects of a release are, one subject a test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rankzero import contract
+from scripts.cache import REPO
+from scripts.generate import files, helm
+from tests.chart.rendering import environment, minimal, only, pod_spec, render, run_config, trainer
+
+
+def test_every_object_is_in_the_releases_namespace() -> None:
+    assert {manifest["metadata"]["namespace"] for manifest in render(minimal({}))} == {helm.NAMESPACE}
+
+
+def test_service_and_statefulset_select_the_pods_that_the_template_makes() -> None:
+    manifests = render(minimal({"podLabels": {"team": "vision"}}))
+    labels = only(manifests, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    selector = only(manifests, "StatefulSet")["spec"]["selector"]["matchLabels"]
+    spread = pod_spec(manifests)["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"]
+    assert selector == only(manifests, "Service")["spec"]["selector"] == spread
+    assert selector.items() <= labels.items()
+    assert labels["team"] == "vision"
+
+
+def test_rank_0_is_found_before_it_is_ready() -> None:
+    """Known failure A12, and the reason why every pod waits for ever for rank 0."""
+    manifests = render(minimal({"nodes": 2}))
+    service = only(manifests, "Service")["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"] is True
+    assert only(manifests, "StatefulSet")["spec"]["podManagementPolicy"] == "Parallel"
+    assert environment(manifests)[contract.ENV_RANK0_HOST] == "mnist-0.mnist"
+    assert only(manifests, "StatefulSet")["spec"]["serviceName"] == only(manifests, "Service")["metadata"]["name"]
+
+
+def test_an_upgrade_touches_no_field_that_cannot_change() -> None:
+    """Known failure A13: selectors, the service's name and claims stay the same when everything else changes."""
+    before = render(minimal({}))
+    after = render(
+        minimal(
+            {"image.tag": "0.2.0", "nodes": 3, "train.epochs": 5, "shm.size": "2Gi", "podLabels": {"team": "vision"}}
+        ),
+    )
+    mutable = {"replicas", "template", "updateStrategy"}
+    for kind, spec in (("StatefulSet", "spec"), ("PersistentVolumeClaim", "spec"), ("RoleBinding", "roleRef")):
+        old, new = only(before, kind)[spec], only(after, kind)[spec]
+        assert {key: old[key] for key in old if key not in mutable} == {k: new[k] for k in new if k not in mutable}
+    assert [manifest["metadata"]["name"] for manifest in before] == [manifest["metadata"]["name"] for manifest in after]
+
+
+def test_no_selector_or_pod_label_carries_the_charts_version() -> None:
+    template = only(render(minimal({})), "StatefulSet")["spec"]["template"]
+    assert template["metadata"]["labels"] == {contract.LABEL_NAME: contract.APP_NAME, contract.LABEL_INSTANCE: "mnist"}
+
+
+def test_a_changed_setting_replaces_the_whole_group() -> None:
+    def annotations(epochs: int) -> str:
+        template = only(render(minimal({"train.epochs": epochs})), "StatefulSet")["spec"]["template"]
+        return str(template["metadata"]["annotations"])
+
+    assert annotations(1) != annotations(2)
+    strategy = only(render(minimal({})), "StatefulSet")["spec"]["updateStrategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
+
+
+def test_the_claim_outlives_the_release_unless_it_is_disposable() -> None:
+    """Known failure A14."""
+    kept = only(render(minimal({})), "PersistentVolumeClaim")
+    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    disposable = only(render(minimal({"checkpoints.keep": False})), "PersistentVolumeClaim")
+    assert "annotations" not in disposable["metadata"]
+
+
+def test_an_existing_claim_is_used_and_none_is_made() -> None:
+    manifests = render(minimal({"checkpoints.existingClaim": "team"}))
+    assert "PersistentVolumeClaim" not in {manifest["kind"] for manifest in manifests}
+    volumes = {volume["name"]: volume for volume in pod_spec(manifests)["volumes"]}
+    assert volumes["checkpoints"]["persistentVolumeClaim"]["claimName"] == "team"
+
+
+def test_the_role_allows_to_scale_the_own_statefulset_and_to_write_events_and_nothing_else() -> None:
+    manifests = render(minimal({}))
+    assert only(manifests, "Role")["rules"] == [
+        {
+            "apiGroups": ["apps"],
+            "resources": ["statefulsets/scale"],
+            "resourceNames": ["mnist"],
+            "verbs": ["get", "patch"],
+        },
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+    (subject,) = only(manifests, "RoleBinding")["subjects"]
+    assert (
+        subject["name"]
+        == pod_spec(manifests)["serviceAccountName"]
+        == only(manifests, "ServiceAccount")["metadata"]["name"]
+    )
+    assert only(manifests, "ServiceAccount")["automountServiceAccountToken"] is False
+    assert pod_spec(manifests)["automountServiceAccountToken"] is True
+
+
+@pytest.mark.parametrize(("name", "account"), [("", "default"), ("trainer", "trainer")])
+def test_without_an_account_of_its_own_the_release_uses_the_given_one(name: str, account: str) -> None:
+    manifests = render(minimal({"serviceAccount": {"create": False, "name": name}}))
+    assert "ServiceAccount" not in {manifest["kind"] for manifest in manifests}
+    assert pod_spec(manifests)["serviceAccountName"] == account
+    assert only(manifests, "RoleBinding")["subjects"][0]["name"] == account
+
+
+def test_gpus_cpus_and_memory_are_requested_as_they_are_limited() -> None:
+    manifests = render(minimal({"resources": {"gpus": 8, "cpu": 96, "memory": "800Gi"}}))
+    wanted = {"nvidia.com/gpu": 8, "cpu": "96", "memory": "800Gi"}
+    assert trainer(manifests)["resources"] == {"limits": wanted, "requests": wanted}
+
+
+def test_a_bursting_pod_has_a_cpu_request_and_no_cpu_limit() -> None:
+    manifests = render(minimal({"resources": {"gpus": 0, "cpu": "100m", "cpuBurst": True, "memory": "2Gi"}}))
+    assert trainer(manifests)["resources"] == {
+        "limits": {"memory": "2Gi"},
+        "requests": {"cpu": "100m", "memory": "2Gi"},
+    }
+
+
+def test_a_pod_that_asks_for_nothing_has_no_resources() -> None:
+    assert "resources" not in trainer(render(minimal({"resources.gpus": 0})))
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"resources.gpus": 8}, "8Gi"),
+        ({"resources.gpus": 0}, "1Gi"),
+        ({"resources.memory": "3Gi"}, "1536Mi"),
+        ({"resources.memory": "1.5Gi"}, "768Mi"),
+        ({"resources.memory": "800G"}, "381469Mi"),
+        ({"resources.memory": "800Gi", "shm.size": "16Gi"}, "16Gi"),
+    ],
+)
+def test_shared_memory_is_bounded_by_the_value_or_by_what_the_pod_has(changes: dict[str, object], size: str) -> None:
+    """Known failure A21."""
+    volumes = {volume["name"]: volume for volume in pod_spec(render(minimal(changes)))["volumes"]}
+    assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": size}
+    mounts = {mount["name"]: mount["mountPath"] for mount in trainer(render(minimal(changes)))["volumeMounts"]}
+    assert mounts["shm"] == "/dev/shm"  # noqa: S108
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes"),
+    [
+        ({"resources.gpus": 0}, 1),
+        ({"resources.gpus": 8}, 8),
+        ({"resources.gpus": 8, "procsPerNode": 4}, 4),
+        ({"resources.gpus": 0, "procsPerNode": 2}, 2),
+    ],
+)
+def test_there_is_one_rank_a_gpu_unless_said_otherwise(
+    changes: dict[str, object], processes: int, tmp_path: Path
+) -> None:
+    assert run_config(render(minimal(changes)), tmp_path).launch.procs_per_node == processes
+
+
+def test_the_pod_is_restricted() -> None:
+    manifests = render(minimal({}))
+    pod, container = pod_spec(manifests)["securityContext"], trainer(manifests)["securityContext"]
+    assert pod["runAsNonRoot"] is True
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_probes_ask_the_launcher_over_http_and_start_no_process() -> None:
+    container = trainer(render(minimal({})))
+    probes = {name: probe for name, probe in container.items() if name.endswith("Probe")}
+    assert {name: probe["httpGet"] for name, probe in probes.items()} == {
+        "startupProbe": {"path": "/healthz", "port": "status"},
+        "readinessProbe": {"path": "/readyz", "port": "status"},
+        "livenessProbe": {"path": "/healthz", "port": "status"},
+    }
+
+
+def test_two_pods_never_share_a_node() -> None:
+    (constraint,) = pod_spec(render(minimal({"nodes": 3})))["topologySpreadConstraints"]
+    assert (constraint["maxSkew"], constraint["minDomains"], constraint["whenUnsatisfiable"]) == (1, 3, "DoNotSchedule")
+    assert constraint["topologyKey"] == "kubernetes.io/hostname"
+
+
+@pytest.mark.parametrize("profile", ["ignored", "preferred", "required"])
+def test_the_node_profile_is_a_rule_of_its_own_strength(profile: str) -> None:
+    node = pod_spec(render(minimal({"scheduling.nodeProfile": profile}))).get("affinity", {}).get("nodeAffinity", {})
+    rule = [{"key": contract.LABEL_NODE_PROFILE, "operator": "Exists"}]
+    assert (
+        node
+        == {
+            "ignored": {},
+            "preferred": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 100, "preference": {"matchExpressions": rule}}
+                ]
+            },
+            "required": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": rule}]}
+            },
+        }[profile]
+    )
+
+
+def test_nccl_and_gloo_get_the_same_interface_or_none() -> None:
+    """Known failure A18."""
+    assert not [name for name in environment(render(minimal({}))) if name.startswith(("NCCL_", "GLOO_"))]
+    network = environment(render(minimal({"network.interface": "eth1", "network.ncclDebug": "INFO"})))
+    assert {name: value for name, value in network.items() if name.startswith(("NCCL_", "GLOO_"))} == {
+        "NCCL_SOCKET_IFNAME": "eth1",
+        "GLOO_SOCKET_IFNAME": "eth1",
+        "NCCL_DEBUG": "INFO",
+    }
+
+
+def test_the_notes_name_the_claim_and_what_uninstall_does_with_it(tmp_path: Path) -> None:
+    def notes(**checkpoints: object) -> str:
+        values = tmp_path / "values.yaml"
+        values.write_text(yaml.safe_dump(minimal({"checkpoints": checkpoints})), encoding="utf-8")
+        text = helm.helm(
+            "install", "mnist", files.CHART, "--dry-run=client", "--namespace", helm.NAMESPACE, "--values", values
+        )
+        return text.partition("\nNOTES:\n")[2]
+
+    assert "removes the pods and keeps the claim" in notes()
+    assert "claim mnist-checkpoints, folder mnist/main" in notes()
+    assert "removes the pods AND the claim with all checkpoints" in notes(keep=False)
+    assert "claim team is yours and stays" in notes(existingClaim="team")
+
+
+def test_the_mnist_experiment_needs_only_an_image(tmp_path: Path) -> None:
+    values = yaml.safe_load((REPO / "experiments" / "mnist.yaml").read_text(encoding="utf-8"))
+    manifests = render(values, extra=["--set", "image.repository=example.com/trainer", "--set", "image.tag=0.1.0"])
+    loaded = run_config(manifests, tmp_path)
+    assert loaded.world_size == 4
+    assert loaded.train.backend == "gloo"
+    assert "nvidia.com/gpu" not in re.sub(r"tolerations:.*", "", str(trainer(manifests)))
