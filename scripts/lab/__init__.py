@@ -1,0 +1,1 @@
+"""The local cluster: three Kubernetes nodes in containers of this machine, built from pinned sources."""

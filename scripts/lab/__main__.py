@@ -1,0 +1,64 @@
+"""The local cluster: `python -m scripts.lab up | down | status | ...`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rankzero.errors import RankzeroError
+from scripts.lab import cluster, gpus, kube, node_image, registry
+from scripts.stages import Stages
+
+
+def main(arguments: list[str]) -> int:
+    """Returns the exit status; errors go to standard error as one sentence and its fix."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, what in (
+        ("up", "bring the cluster up, or repair it"),
+        ("down", "remove the cluster and everything it made"),
+        ("status", "say what is there"),
+        ("programs", "only compile the pinned programs"),
+        ("node-image", "only build the image of a node"),
+        ("gpus", "advertise the GPUs again, after a kubelet was restarted"),
+        ("kubeconfig", "print the path of the kubeconfig"),
+    ):
+        commands.add_parser(name, help=what)
+    push = commands.add_parser("push", help="push a local podman image for the nodes to pull")
+    push.add_argument("image", help="as `podman images` names it, with its tag")
+    options = parser.parse_args(arguments)
+    stages = Stages()
+    try:
+        match options.command:
+            case "up":
+                cluster.up(stages)
+            case "down":
+                cluster.down(stages)
+            case "status":
+                _print(cluster.status())
+            case "programs":
+                cluster.build_programs(stages)
+            case "node-image":
+                with stages("Node image"):
+                    node_image.build_node_image()
+                _print(node_image.node_image())
+            case "gpus":
+                gpus.advertise()
+            case "kubeconfig":
+                _print(str(kube.kubeconfig_path()))
+            case "push":
+                with stages(f"Pushing {options.image}"):
+                    reference = registry.push(options.image)
+                _print(reference)
+    except RankzeroError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""The image of a cluster node: a Debian root file system from apt, then the lab's units and settings on top."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from scripts import command
+from scripts.cache import cache_dir
+from scripts.lab.host import podman_env
+from scripts.lab.podman import podman, succeeds
+from scripts.lab.settings import LABEL, NAME
+
+SUITE = "bookworm"
+"""Debian 12: its systemd 252 still runs where the kernel has cgroup v1, which newer ones do not."""
+PACKAGES = (
+    "ca-certificates",
+    "conntrack",
+    "containernetworking-plugins",
+    "dbus",
+    "ethtool",
+    "iproute2",
+    "iptables",
+    "kmod",
+    "mount",
+    "nftables",
+    "procps",
+    "python3",
+    "runc",
+    "socat",
+    "sudo",
+    "systemd",
+    "systemd-sysv",
+)
+"""What a node needs beside the programs built from source; python3 and sudo are for Ansible."""
+RECIPE = Path(__file__).parent / "node"
+REPOSITORY = f"localhost/{NAME}"
+
+
+def rootfs_image() -> str:
+    """Reference of the bare root file system; its tag changes with suite and packages."""
+    return f"{REPOSITORY}/rootfs:{_hash(SUITE.encode(), *(name.encode() for name in PACKAGES))}"
+
+
+def node_image() -> str:
+    """Reference of the node image; its tag changes with the root file system and with every file of the recipe."""
+    files = sorted(path for path in RECIPE.rglob("*") if path.is_file())
+    content = [part for path in files for part in (str(path.relative_to(RECIPE)).encode(), path.read_bytes())]
+    return f"{REPOSITORY}/node:{_hash(rootfs_image().encode(), *content)}"
+
+
+def build_node_image() -> None:
+    """Build what is missing of the two images; quick when nothing is."""
+    if succeeds("image", "exists", node_image()):
+        return
+    if not succeeds("image", "exists", rootfs_image()):
+        _build_rootfs()
+    podman(
+        "build",
+        *("--file", RECIPE / "Containerfile", "--build-arg", f"ROOTFS={rootfs_image()}"),
+        *("--label", f"{LABEL}={NAME}", "--tag", node_image(), RECIPE),
+        log="node-image.log",
+    )
+
+
+def _build_rootfs() -> None:
+    archive = cache_dir("lab") / "rootfs.tar"
+    log = cache_dir("logs") / "node-image.log"
+    try:
+        command.run(
+            ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, archive],
+            env=podman_env(),
+            log=log,
+        )
+        podman("import", "--change", f"LABEL {LABEL}={NAME}", archive, rootfs_image(), log=log.name)
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _hash(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:12]
