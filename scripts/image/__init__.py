@@ -1,0 +1,1 @@
+"""Build the trainer image: ``python -m scripts.image``."""
