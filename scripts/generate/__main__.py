@@ -1,14 +1,21 @@
-"""``python -m scripts.generate``: write every generated file of the chart; ``--golden`` the renderings as well."""
+"""``python -m scripts.generate``: write every generated file; ``--golden`` the renderings as well."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rankzero.errors import RankzeroError
 from scripts.cache import REPO
 from scripts.generate import defaults, files, golden, reference, schema
+
+GENERATED: dict[Path, Callable[[], str]] = {
+    files.SCHEMA: schema.render,
+    files.DEFAULTS: defaults.render,
+    files.REFERENCE: reference.render,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,9 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        write(files.SCHEMA, schema.render())
-        write(files.DEFAULTS, defaults.render())
-        write(files.REFERENCE, reference.render())
+        for path, render in GENERATED.items():
+            write(path, render())
         if options.golden:
             for scenario in golden.scenarios():
                 write(golden.path(scenario), golden.render(scenario))

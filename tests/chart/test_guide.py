@@ -1,0 +1,35 @@
+"""The commands in docs/chart.md work as they are written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from scripts.cache import REPO
+from scripts.generate import helm
+from tests.chart.rendering import documents, only
+
+GUIDE = (REPO / "docs" / "chart.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line for block in re.findall(r"^```bash\n(.+?)^```", GUIDE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
+]
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if re.match("helm (install|template|upgrade)", line)])
+def test_the_arguments_of_install_and_upgrade_render(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`helm template` takes the arguments of both and needs no cluster."""
+    monkeypatch.chdir(REPO)
+    _, _, *arguments = shlex.split(command)
+    assert only(documents(helm.helm("template", *arguments)), "StatefulSet")["spec"]["replicas"] == 2
+
+
+def test_the_guide_shows_how_to_start_change_and_end_a_run() -> None:
+    assert {" ".join(line.split()[:2]) for line in COMMANDS} == {
+        "helm install",
+        "helm template",
+        "helm upgrade",
+        "helm uninstall",
+        "kubectl delete",
+    }
