@@ -97,7 +97,8 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     """The whole run on one rank."""
     training, test = load_digits(Path(config.data) if config.data else DEFAULT_DATA)
     sampler = EpochSampler(len(training), ranks.rank, ranks.world_size, config.seed)
-    loader = DataLoader(training, config.batch_size, sampler=sampler, drop_last=True)
+    # A generator of its own: each pass of the loader draws a seed, which must not shift dropout after a resume.
+    loader = DataLoader(training, config.batch_size, sampler=sampler, drop_last=True, generator=torch.Generator())
     steps_per_epoch = len(loader)
     total_steps = config.epochs * steps_per_epoch
 

@@ -11,7 +11,6 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from rankzero.config import TrainConfig
 from rankzero.errors import ConfigError
@@ -52,7 +51,8 @@ def process_group(config: TrainConfig) -> Iterator[Ranks]:
     if "MASTER_ADDR" in os.environ:
         dist.init_process_group(backend, timeout=TIMEOUT)
     else:
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=TIMEOUT)
+        alone = dist.HashStore()  # type: ignore[attr-defined]  # documented, but left out of torch's stubs
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=TIMEOUT)
     seed(config.seed + rank)
     try:
         yield Ranks(rank, local_rank, world_size, device)

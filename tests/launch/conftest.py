@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launch.pods import PodGroup
+
+MakeGroup = Callable[..., PodGroup]
+
+
+@pytest.fixture
+def make_group(tmp_path: Path) -> Iterator[MakeGroup]:
+    """Makes a group of pods that is gone when the test ends; its logs are shown where the test fails."""
+    groups: list[PodGroup] = []
+
+    def make(*args: str, nodes: int = 2, procs: int = 1, **launch: Any) -> PodGroup:
+        groups.append(PodGroup(tmp_path, nodes=nodes, procs=procs, args=list(args), **launch))
+        return groups[-1]
+
+    yield make
+    for group in groups:
+        group.stop()
+        for pod in group.pods:
+            print(f"--- pod {pod.node_rank}\n{pod.output}")

@@ -1,0 +1,182 @@
+"""Launchers as processes of this machine, one a pod: real sockets, real signals, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rankzero import contract
+
+from tests.waiting import until
+
+SCRIPT = Path(__file__).with_name("worker.py")
+REPO = Path(__file__).resolve().parents[2]
+
+
+def free_port() -> int:
+    with socket.create_server(("", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class Pod:
+    """One launcher. ``delete`` is what a lost node does to it: everything in the container dies at once."""
+
+    def __init__(self, group: PodGroup, node_rank: int) -> None:
+        self.group = group
+        self.node_rank = node_rank
+        self.status_port = free_port()
+        self.log = group.folder / f"pod-{node_rank}.log"
+        config = group.folder / f"train-{node_rank}.yaml"
+        launch = {**group.launch, "statusPort": self.status_port}
+        config.write_text(yaml.safe_dump({"launch": launch}))
+        self.config = config
+        self.process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    def start(self, *, uid: str = "", **environment: str) -> Pod:
+        """Start the launcher; ``uid`` is the pod's, new with every start unless given."""
+        self.starts += 1
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(REPO / "trainer"),
+            contract.ENV_RUN_NAME: "test",
+            contract.ENV_RUN_ID: "main",
+            contract.ENV_NAMESPACE: "default",
+            contract.ENV_RANK0_HOST: "localhost",
+            contract.ENV_NODE_RANK: str(self.node_rank),
+            contract.ENV_STATE_ROOT: str(self.group.folder / "volume"),
+            contract.ENV_POD_NAME: f"test-{self.node_rank}",
+            contract.ENV_POD_UID: uid or f"uid-{self.node_rank}-{self.starts}",
+            contract.ENV_POD_IP: "127.0.0.1",
+            **environment,
+        }
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rankzero.cli", "launch", "--config", str(self.config)],
+                env=env,
+                stdout=log,
+                stderr=log,
+            )
+        return self
+
+    def delete(self) -> None:
+        """SIGKILL for the launcher and all that it started."""
+        assert self.process is not None
+        family = [self.process.pid, *descendants(self.process.pid)]
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def terminate(self) -> None:
+        """SIGTERM to PID 1, as the kubelet does."""
+        assert self.process is not None
+        self.process.terminate()
+
+    def wait(self, timeout: float = 30) -> int:
+        """The launcher's exit status."""
+        assert self.process is not None
+        return self.process.wait(timeout)
+
+    def status(self) -> dict[str, Any]:
+        """The launcher's /status page; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.status_port}/status", timeout=5) as answer:
+                document: dict[str, Any] = json.load(answer)
+                return document
+        except OSError:
+            return {}
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+
+class PodGroup:
+    """All pods of one run."""
+
+    def __init__(self, folder: Path, *, nodes: int, procs: int, args: list[str], **launch: Any) -> None:
+        self.folder = folder
+        (folder / "volume").mkdir()
+        self.launch = {
+            "script": str(SCRIPT),
+            "args": [str(folder), *args],
+            "nodes": nodes,
+            "procsPerNode": procs,
+            "rendezvousPort": free_port(),
+            "rank0Timeout": 20,
+            "stopTimeout": 5,
+            **launch,
+        }
+        self.pods = [Pod(self, rank) for rank in range(nodes)]
+
+    def start(self) -> PodGroup:
+        for pod in self.pods:
+            pod.start()
+        return self
+
+    def stop(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        for pod in self.pods:
+            if pod.process is not None and pod.process.poll() is None:
+                pod.delete()
+
+    @property
+    def state_dir(self) -> Path:
+        return self.folder / "volume/test/main"
+
+    def attempt(self, number: int) -> dict[str, Any]:
+        path = self.state_dir / contract.attempt_file(number)
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def outcome(self) -> dict[str, Any]:
+        path = self.state_dir / contract.OUTCOME_FILE
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def workers(self, attempt: int) -> dict[int, dict[str, str]]:
+        """What each rank of an attempt wrote down: its environment and pid."""
+        files = (self.folder / f"attempt-{attempt}").glob("rank-*.json")
+        return {int(path.stem.split("-")[1]): json.loads(path.read_text()) for path in files}
+
+    def wait_for_workers(self, attempt: int, count: int) -> dict[int, dict[str, str]]:
+        """Wait until ``count`` workers of the attempt are up."""
+        until(lambda: len(self.workers(attempt)) >= count, timeout=30, what=f"{count} workers of attempt {attempt}")
+        return self.workers(attempt)
+
+    def release(self) -> None:
+        """Let the workers that wait end with status 0."""
+        (self.folder / "release").touch()
+
+
+def descendants(pid: int) -> list[int]:
+    """Children, grandchildren, ... of a process, from /proc."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, queue = [], [pid]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def alive(pid: int) -> bool:
+    """True for a process that has not ended (a zombie has)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

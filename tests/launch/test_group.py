@@ -1,0 +1,242 @@
+"""The group as a whole: launchers that meet, work, lose a part, and end."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from rankzero import contract
+from tests.launch.conftest import MakeGroup
+from tests.launch.pods import alive
+from tests.waiting import until
+
+
+def test_every_worker_gets_the_environment_that_torchrun_documents(make_group: MakeGroup) -> None:
+    group = make_group("wait", nodes=2, procs=2).start()
+    workers = group.wait_for_workers(1, 4)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+    assert sorted(workers) == [0, 1, 2, 3]
+    for rank, env in workers.items():
+        assert (env["RANK"], env["LOCAL_RANK"], env["GROUP_RANK"]) == (str(rank), str(rank % 2), str(rank // 2))
+        assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["GROUP_WORLD_SIZE"]) == ("4", "2", "2")
+        assert env["TORCHELASTIC_RESTART_COUNT"] == "0"
+        assert env["OMP_NUM_THREADS"] == "1"
+    assert len({env["MASTER_PORT"] for env in workers.values()}) == 1
+    assert workers[0]["GLOO_SOCKET_IFNAME"] == workers[0]["NCCL_SOCKET_IFNAME"] == "lo"
+
+
+def test_a_finished_run_leaves_its_outcome_and_is_not_run_again(make_group: MakeGroup) -> None:
+    group = make_group("wait", nodes=1).start()
+    group.wait_for_workers(1, 1)
+    group.release()
+    assert group.pods[0].wait() == 0
+    assert group.outcome()["state"] == "succeeded"
+    assert group.pods[0].start().wait() == 0
+    assert group.attempt(2) == {}
+    assert "set run.id to train anew" in group.pods[0].output
+
+
+def test_one_failed_worker_restarts_the_whole_group(make_group: MakeGroup) -> None:
+    """Known failure A5: one dies, the others must not hang."""
+    group = make_group("fail", "1", "1", "1").start()
+    first = group.wait_for_workers(1, 2)
+    second = group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+    assert not alive(int(first[0]["pid"]))
+    assert second[0]["MASTER_PORT"] != first[0]["MASTER_PORT"]  # A7: a new rendezvous for each attempt
+    cause = group.attempt(1)["cause"]
+    assert cause["kind"] == "worker"
+    assert cause["failure"]["last_lines"] == ["RuntimeError: as the test asked"]
+    assert "rank 1 (node rank 1) ended with status 1: RuntimeError: as the test asked" in cause["reason"]
+
+
+def test_a_lost_pod_is_replaced_and_the_survivor_keeps_its_launcher(make_group: MakeGroup) -> None:
+    group = make_group("wait").start()
+    group.wait_for_workers(1, 2)
+    survivor = group.pods[0].process
+    group.pods[1].delete()
+    group.pods[1].start()
+    group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+    assert group.pods[0].process is survivor
+    assert "test-1 (node rank 1) closed its connection" in group.attempt(1)["cause"]["reason"]
+
+
+def test_losing_rank_0_stops_the_others_and_attempts_are_counted_on(make_group: MakeGroup) -> None:
+    group = make_group("wait").start()
+    first = group.wait_for_workers(1, 2)
+    group.pods[0].delete()
+    until(lambda: not alive(int(first[1]["pid"])), timeout=15, what="the survivor's worker stops")
+    group.pods[0].start()
+    group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+    assert group.attempt(2)["cause"] is None
+
+
+def test_a_pod_that_is_being_stopped_says_so_and_asks_to_be_started_again(make_group: MakeGroup) -> None:
+    group = make_group("wait").start()
+    group.wait_for_workers(1, 2)
+    group.pods[1].terminate()
+    assert group.pods[1].wait() == contract.EXIT_REQUEUE
+    cause = until(lambda: group.attempt(1).get("cause"), timeout=15, what="the attempt's end")
+    assert "is leaving: its pod is being stopped" in cause["reason"]
+    group.pods[1].start()
+    group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+
+
+def test_stopping_rank_0_closes_the_attempt_and_its_successor_goes_on(make_group: MakeGroup) -> None:
+    group = make_group("wait").start()
+    group.wait_for_workers(1, 2)
+    group.pods[0].terminate()
+    assert group.pods[0].wait() == contract.EXIT_REQUEUE
+    assert "leaving" in group.attempt(1)["cause"]["reason"]
+    group.pods[0].start()
+    group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+
+
+def test_a_bug_is_not_retried_for_ever_and_its_status_is_passed_on(make_group: MakeGroup) -> None:
+    """Known failure A8: restarts are counted by progress."""
+    group = make_group("fail", "0", "7", "100", attemptsWithoutProgress=2).start()
+    assert [pod.wait() for pod in group.pods] == [7, 7]
+    assert group.outcome()["state"] == "failed"
+    assert group.outcome()["exit_code"] == 7
+    assert group.attempt(3) == {}
+    assert "2 attempts in a row gained no step" in group.outcome()["reason"]
+
+
+def test_an_attempt_that_gained_a_step_does_not_count_against_the_budget(make_group: MakeGroup) -> None:
+    group = make_group("advance", "0", "7", nodes=1, attemptsWithoutProgress=1).start()
+    until(lambda: group.attempt(4), timeout=30, what="a fourth attempt")
+    assert group.outcome() == {}
+
+
+def test_a_wrong_setting_found_by_the_script_is_not_retried(make_group: MakeGroup) -> None:
+    group = make_group("fail", "0", str(contract.EXIT_USAGE), "100", nodes=1).start()
+    assert group.pods[0].wait() == contract.EXIT_USAGE
+    assert group.attempt(2) == {}
+
+
+def test_a_failed_run_that_is_started_again_tries_again(make_group: MakeGroup) -> None:
+    group = make_group("fail", "0", "7", "1", nodes=1, attemptsWithoutProgress=1).start()
+    assert group.pods[0].wait() == 7
+    group.pods[0].start()
+    group.wait_for_workers(2, 1)
+    assert group.outcome() == {}
+    group.release()
+    assert group.pods[0].wait() == 0
+    assert group.outcome()["state"] == "succeeded"
+
+
+def test_workers_and_their_children_are_gone_after_a_stop_even_when_they_ignore_sigterm(make_group: MakeGroup) -> None:
+    """Known failure A24: data loader workers and their like must not survive their attempt."""
+    group = make_group("stubborn", nodes=1, stopTimeout=1).start()
+    worker = group.wait_for_workers(1, 1)[0]
+    group.pods[0].terminate()
+    assert group.pods[0].wait() == contract.EXIT_REQUEUE
+    assert not alive(int(worker["pid"]))
+    assert not alive(int(worker["child"]))
+
+
+def test_a_pod_that_never_comes_ends_the_run_with_a_reason(make_group: MakeGroup) -> None:
+    group = make_group("wait", rank0Timeout=1)
+    group.pods[0].start()
+    assert group.pods[0].wait() == contract.EXIT_RANK0_UNREACHABLE
+    assert group.outcome()["reason"] == "node rank 1 did not join within 1 s"
+
+
+def test_rank_0_says_on_its_status_page_who_is_missing(make_group: MakeGroup) -> None:
+    group = make_group("wait")
+    pod = group.pods[0].start()
+    until(lambda: pod.status().get("group", {}).get("absent") == [1], timeout=15, what="only node rank 1 is missing")
+
+
+def test_a_member_says_on_its_status_page_what_it_waits_for(make_group: MakeGroup) -> None:
+    """Known failure A1: the name resolves, nothing listens."""
+    group = make_group("wait")
+    pod = group.pods[1].start()
+    until(lambda: "does not listen yet" in pod.status().get("waiting_for", ""), timeout=15, what="the reason")
+
+
+def test_strangers_on_the_port_are_dropped_and_the_group_goes_on(make_group: MakeGroup) -> None:
+    group = make_group("wait", nodes=1).start()
+    group.wait_for_workers(1, 1)
+    for bad in (b"GET / HTTP/1.1\r\n\r\n", b"{}\n", b'{"type": "Hello"}\n', b"x" * 100_000 + b"\n", b"", b"[]\n"):
+        with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=5) as stranger:
+            stranger.sendall(bad)
+            stranger.shutdown(socket.SHUT_WR)
+            assert drained(stranger) == b""
+    group.release()
+    assert group.pods[0].wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"run": "default/other/main"}, "it belongs to run default/other/main"),
+        ({"node_rank": 5}, "node rank 5 in a group of 2"),
+        ({"version": 99}, "it speaks protocol 99"),
+    ],
+)
+def test_a_member_that_does_not_belong_here_is_refused_with_the_reason(
+    make_group: MakeGroup, change: dict[str, object], reason: str
+) -> None:
+    group = make_group("wait")
+    group.pods[0].start()
+    until(lambda: group.pods[0].status().get("state") == "joined", timeout=15, what="rank 0 is up")
+    hello = {
+        "type": "Hello", "version": 1, "run": "default/test/main", "node_rank": 1, "pod_name": "x", "pod_uid": "x",
+        "boot": "x", "address": "127.0.0.1", "node_name": "x", **change,
+    }  # fmt: skip
+    with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=5) as member:
+        member.sendall(json.dumps(hello).encode() + b"\n")
+        answer = json.loads(drained(member))
+    assert answer["type"] == "Refused"
+    assert reason in answer["reason"]
+
+
+def test_a_new_pod_takes_over_and_the_old_one_is_refused(make_group: MakeGroup) -> None:
+    """Known failure A16: two pods with one rank."""
+    group = make_group("wait").start()
+    group.wait_for_workers(1, 2)
+    old = group.pods[1]
+    new = type(old)(group, 1)
+    group.pods.append(new)
+    new.start(uid="uid-new")
+    group.wait_for_workers(2, 2)
+    assert old.wait() == contract.EXIT_RANK0_UNREACHABLE
+    assert "another pod has taken over node rank 1" in old.output
+    group.release()
+    assert (group.pods[0].wait(), new.wait()) == (0, 0)
+
+
+def test_the_launcher_stays_small_and_never_imports_torch(make_group: MakeGroup) -> None:
+    group = make_group("wait", nodes=1).start()
+    group.wait_for_workers(1, 1)
+    process = group.pods[0].process
+    assert process is not None
+    status = dict(line.split(":\t", 1) for line in open(f"/proc/{process.pid}/status").read().splitlines())
+    assert int(status["VmRSS"].split()[0]) < 60 * 1024
+    assert "torch" not in open(f"/proc/{process.pid}/maps").read()
+
+
+def drained(connection: socket.socket) -> bytes:
+    """All that the other end sends until it closes; a reset counts as a close."""
+    received = b""
+    try:
+        while chunk := connection.recv(4096):
+            received += chunk
+            if received.endswith(b"\n"):
+                break
+    except ConnectionResetError:
+        pass
+    return received

@@ -1,0 +1,110 @@
+"""What one pod checks and knows by itself: identity, preflight, interface, failure records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankzero import contract
+from rankzero.config import LaunchConfig, RunConfig
+from rankzero.errors import ConfigError, PreflightError
+from rankzero.launch import preflight
+from rankzero.launch.identity import Identity, from_environment
+from rankzero.launch.interface import interface_of, source_address
+from rankzero.launch.workers import WorkerGroup
+from tests.launch.pods import SCRIPT
+
+
+def identity(tmp_path: Path) -> Identity:
+    return from_environment({contract.ENV_STATE_ROOT: str(tmp_path)}, nodes=1)
+
+
+def test_one_node_outside_kubernetes_needs_no_variables() -> None:
+    assert from_environment({}, nodes=1).node_rank == 0
+
+
+@pytest.mark.parametrize("value", ["", "2", "-1", "x", "1.0"])
+def test_a_node_rank_that_cannot_be_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="RANKZERO_NODE_RANK"):
+        from_environment({contract.ENV_NODE_RANK: value}, nodes=2)
+
+
+@pytest.mark.parametrize("value", ["..", "a/b", "/etc"])
+def test_a_run_id_cannot_leave_the_volume(value: str) -> None:
+    with pytest.raises(ConfigError, match="RANKZERO_RUN_ID"):
+        from_environment({contract.ENV_RUN_ID: value}, nodes=1)
+
+
+def test_a_missing_script_is_named(tmp_path: Path) -> None:
+    config = RunConfig(launch=LaunchConfig(script="/no/such/script.py"))
+    with pytest.raises(ConfigError, match=r"launch.script: /no/such/script.py is not a readable file"):
+        preflight.check(config, identity(tmp_path))
+
+
+def test_a_volume_that_is_a_file_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "volume"
+    root.write_text("")
+    with pytest.raises(PreflightError, match="cannot write to the checkpoint volume"):
+        preflight.check(RunConfig(launch=LaunchConfig(script=str(SCRIPT))), identity(root))
+
+
+def test_a_small_shared_memory_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known failure A21."""
+    monkeypatch.setattr(preflight, "SHM", "/dev")  # not a mock of statvfs: a real, small file system
+    monkeypatch.setattr(preflight, "DEFAULT_SHM", 2**62)
+    assert "set shm.size" in preflight.check(RunConfig(launch=LaunchConfig(script=str(SCRIPT))), identity(tmp_path))[0]
+
+
+def test_the_interface_is_the_one_that_owns_the_address() -> None:
+    """Known failure A18."""
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("192.0.2.1") == ""
+    assert source_address("127.0.0.1") == "127.0.0.1"
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+def test_the_interface_of_an_ipv6_address_is_found() -> None:
+    assert interface_of("::1") == "lo"
+
+
+def run_worker(code: str, tmp_path: Path) -> tuple[int, str, str]:
+    """Run one worker with ``code``; returns exit code, signal and error of its failure."""
+
+    async def scenario() -> tuple[int, str, str]:
+        environment = {
+            **os.environ, "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_ERROR_FILE": str(tmp_path / "error.json"),
+        }  # fmt: skip
+        group = await WorkerGroup.start([sys.executable, "-c", code], [environment], attempt=1, node_rank=0)
+        failure = await group.wait()
+        return (failure.exit_code, failure.signal, failure.error) if failure else (0, "", "")
+
+    return asyncio.run(scenario())
+
+
+def test_an_end_by_a_signal_is_named_and_numbered_as_the_shell_does(tmp_path: Path) -> None:
+    assert run_worker("import os; os.kill(os.getpid(), 9)", tmp_path) == (137, "SIGKILL", "")
+
+
+def test_the_last_error_line_is_the_reason(tmp_path: Path) -> None:
+    assert run_worker("raise ValueError('bad batch')", tmp_path) == (1, "", "ValueError: bad batch")
+
+
+def test_the_error_file_of_torchs_record_decorator_goes_first(tmp_path: Path) -> None:
+    content = json.dumps({"message": {"message": "OutOfMemoryError: 3 GiB", "extraInfo": {}}})
+    code = f"import os; open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w').write({content!r}); raise SystemExit(3)"
+    assert run_worker(code, tmp_path) == (3, "", "OutOfMemoryError: 3 GiB")
+
+
+def test_an_empty_or_broken_error_file_does_not_hide_the_failure(tmp_path: Path) -> None:
+    (tmp_path / "error.json").write_text("{")
+    assert run_worker("raise SystemExit(4)", tmp_path) == (4, "", "")
+
+
+def test_output_that_is_not_text_or_has_no_line_ends_does_not_stop_the_launcher(tmp_path: Path) -> None:
+    code = "import sys; sys.stdout.buffer.write(b'\\xff' * 300_000); raise SystemExit(5)"
+    assert run_worker(code, tmp_path)[0] == 5
