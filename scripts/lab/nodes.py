@@ -98,8 +98,11 @@ def run_arguments(node: Node) -> list[str]:
     ]
     return [
         *("--name", node.name, "--hostname", node.name, "--network", NAME, "--ip", node.address),
-        # A cgroup namespace of its own is what keeps the nodes' kubelets apart.
-        *("--systemd=always", "--privileged", "--cgroupns=private", "--tmpfs", "/run", "--tmpfs", "/tmp"),  # noqa: S108
+        # A cgroup namespace of its own is what keeps the nodes' kubelets apart. Not --systemd=always: with cgroup v1
+        # podman 4.3 then starts systemd in the machine's own name=systemd hierarchy, where all nodes share units
+        # and the end of one takes the others' cgroups along. What it would have set besides stands here.
+        *("--privileged", "--cgroupns=private", "--systemd=false", "--env", "container=podman"),
+        *("--stop-signal", "SIGRTMIN+3", "--tmpfs", "/run", "--tmpfs", "/tmp"),  # noqa: S108
         *(word for mount in mounts for word in ("--volume", mount)),
         node_image(),
         "/sbin/init",
