@@ -61,7 +61,8 @@ def build_image(choices: Choices, environ: Mapping[str, str], stages: Stages) ->
         build = Build(
             context=context,
             tag=name,
-            args=build_args(base),
+            args={"BASE_IMAGE": base.reference},
+            labels=labels(base),
             secrets=host_network.secrets(environ, private),
             from_environment=host_network.proxies(environ),
         )
@@ -74,12 +75,15 @@ def build_image(choices: Choices, environ: Mapping[str, str], stages: Stages) ->
     return Image(name, facts.id, facts.size_bytes, base.reference, round(time.monotonic() - began, 1))
 
 
-def build_args(base: bases.Base) -> dict[str, str]:
-    """The build arguments of ``trainer/Containerfile``."""
-    return {
-        "BASE_IMAGE": base.reference,
-        "BASE_DIGEST": base.digest,
-        "VERSION": reference.project_version(),
-        "REVISION": reference.revision(),
-        "SOURCE": reference.source(),
+def labels(base: bases.Base) -> dict[str, str]:
+    """What the image says about itself, in the names of the OCI image specification."""
+    values = {
+        "title": "rankzero trainer",
+        "description": "PyTorch, the rankzero launcher and its examples",
+        "version": reference.project_version(),
+        "revision": reference.revision(),
+        "source": reference.source(),
+        "base.name": base.reference,
+        "base.digest": base.digest,
     }
+    return {f"org.opencontainers.image.{name}": value for name, value in values.items() if value}

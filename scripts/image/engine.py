@@ -31,6 +31,8 @@ class Build:
     context: Path
     tag: str
     args: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Not LABEL lines with arguments in the Containerfile: podman 4 would reuse such a step with its old values."""
     secrets: Mapping[str, Path] = field(default_factory=dict)
     """Files that the build may read and the image never holds, by their id."""
     from_environment: tuple[str, ...] = ()
@@ -58,6 +60,8 @@ def build_command(engine: EngineName, build: Build) -> list[str]:
         words += ["--pull=never", f"--layers={str(build.cached).lower()}"]
     for name, value in build.args.items():
         words += ["--build-arg", f"{name}={value}"]
+    for name, value in build.labels.items():
+        words += ["--label", f"{name}={value}"]
     for name in build.from_environment:
         words += ["--build-arg", name]
     for name, path in build.secrets.items():
