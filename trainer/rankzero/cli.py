@@ -36,7 +36,23 @@ def parser() -> argparse.ArgumentParser:
         help="the run's train.yaml (default: $%s or %s)" % (contract.ENV_CONFIG, contract.CONFIG_PATH),  # noqa: UP031
     )
     launch.set_defaults(run=_launch)
+
+    status = commands.add_parser("status", help="how a run is doing, or how it ended")
+    status.add_argument("name", help="the Helm release")
+    status.add_argument("-n", "--namespace", default="", help="default: the current context's")
+    status.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    status.set_defaults(run=_status)
     return top
+
+
+def _status(options: argparse.Namespace) -> int:
+    try:
+        from rankzero.cluster import status  # the client library is not in the trainer image
+    except ImportError as error:
+        raise RankzeroError(
+            f"`rankzero status` needs the package {error.name}", hint="pip install 'rankzero[cluster]'"
+        ) from error
+    return status.show(options.name, options.namespace, as_json=options.output == "json")
 
 
 def _launch(options: argparse.Namespace) -> int:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 
-def write_json(path: Path, document: Any) -> None:
-    """Replace ``path`` atomically by ``document``; its folder is created. Raises OSError."""
+def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
+    """Replace ``path`` atomically by ``document``; its folder is created. Raises OSError.
+
+    ``durable`` False leaves out the syncs, for what is written again in a moment.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -17,11 +20,13 @@ def write_json(path: Path, document: Any) -> None:
             json.dump(document, file, indent=2)
             file.write("\n")
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def read_json(path: Path) -> Any | None:

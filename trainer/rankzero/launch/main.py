@@ -127,7 +127,7 @@ class Launcher:
         except OSError as error:
             raise PreflightError(
                 f"the rendezvous port {port} cannot be used: {error.strerror}",
-                hint="with the host network another program may own it; set launch.rendezvousPort",
+                hint="with the host network another program owns it; see which with `ss -ltnp`",
             ) from error
 
     def _ended_before(self) -> Finish | None:
@@ -194,7 +194,8 @@ class Launcher:
             server = StatusServer(port, self.snapshot)
         except OSError as error:
             raise PreflightError(
-                f"the status port {port} cannot be used: {error.strerror}", hint="set launch.statusPort"
+                f"the status port {port} cannot be used: {error.strerror}",
+                hint="with the host network another program owns it; see which with `ss -ltnp`",
             ) from error
         server.start()
         return server

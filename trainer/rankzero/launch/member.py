@@ -98,7 +98,7 @@ class Member:
                 writer.close()
                 raise Rank0UnreachableError(
                     f"{host}:{self.launch.rendezvous_port} is not a rankzero coordinator: {error}",
-                    hint="another program listens on this port; set launch.rendezvousPort",
+                    hint="another program listens on this port of the pod or, with the host network, of the node",
                 ) from error
             if isinstance(answer, Welcome):
                 self.say(f"joined the group of {answer.nodes} as node rank {self.identity.node_rank}")

@@ -14,8 +14,10 @@ from typing import Any
 from rankzero import contract
 from rankzero.files import write_json
 
-HEARTBEAT_EVERY = 1.0
-"""Seconds between two heartbeats of a rank; the first step of an attempt is written at once."""
+RANK_0_HEARTBEAT, HEARTBEAT = 0.2, 2.0
+"""Seconds between two heartbeats of a rank; the first step of an attempt is written at once.
+
+Rank 0's says how far an attempt came, so it is finer; many ranks on one file server must not be."""
 
 
 def state_dir() -> Path | None:
@@ -45,14 +47,14 @@ class Progress:
             self._beat |= {"first_step": step, "first_step_time": now}
         self._beat |= {"step": step, "total_steps": self.total_steps, "epoch": epoch, "loss": loss, "time": now}
         first, last = step == self._beat["first_step"], step == self.total_steps
-        if first or last or now - self._written >= HEARTBEAT_EVERY:
+        if first or last or now - self._written >= (HEARTBEAT if self.rank else RANK_0_HEARTBEAT):
             self._heartbeat(now)
         if self.rank == 0 and (first or last or step % self.log_every == 0):
             self._log(step, epoch, loss, learning_rate, now)
 
     def _heartbeat(self, now: float) -> None:
         if self._folder is not None:
-            write_json(self._folder / contract.progress_file(self.rank), self._beat)
+            write_json(self._folder / contract.progress_file(self.rank), self._beat, durable=False)
         self._written = now
 
     def _log(self, step: int, epoch: int, loss: float, learning_rate: float, now: float) -> None:

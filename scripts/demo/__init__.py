@@ -1,0 +1,1 @@
+"""The whole road once: cluster, nodes, image, experiment, a deleted pod, the end, a report."""

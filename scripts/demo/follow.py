@@ -1,0 +1,162 @@
+"""Watching a run until it has ended, and deleting one of its pods on the way."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rankzero.cluster.run import PodView, Run
+from rankzero.errors import ClusterError
+from scripts.demo.experiment import DELETE_AT, UNINSTALL
+
+POLL = 0.25
+FIRST_STEP_WITHIN = 900.0
+"""The image may have to be pulled first."""
+SILENT_FOR = 300.0
+RELEASED_WITHIN = 60.0
+PLAIN_LINE_EVERY = 5.0
+HOPELESS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CrashLoopBackOff")
+HOPELESS_AFTER = 90.0
+
+
+@dataclass
+class Story:
+    """What was seen. Times are seconds since the epoch by this machine's clock."""
+
+    deleted_pod: str = ""
+    deleted_at: float = 0.0
+    attempt_at_deletion: int = 0
+    gpus_booked: int = 0
+    gpus_left: int = 0
+    pods_gone: bool = False
+    outcome: dict[str, Any] = field(default_factory=dict)
+
+
+def follow(run: Run, installed: float, console: Console) -> Story:
+    """Follow a run from its installation to its end; deletes the last pod at ``DELETE_AT`` of its steps.
+
+    Raises :class:`ClusterError` where it does not start, falls silent, or its pods cannot run.
+    """
+    story = Story()
+    with _Display(console) as display:
+        outcome = _until_ended(run, story, display, installed)
+        story.outcome = outcome
+        story.pods_gone = _until_released(run)
+        story.gpus_left = sum(pod.gpus for pod in run.pods())
+    return story
+
+
+def _until_ended(run: Run, story: Story, display: _Display, installed: float) -> dict[str, Any]:
+    last_news, last_step = time.monotonic(), 0
+    trouble_since: float | None = None
+    while True:
+        status = run.status()
+        group = (status or {}).get("group", {})
+        progress = group.get("progress", {}) if group.get("attempt") else {}
+        step, total = progress.get("step", 0), progress.get("total_steps", 0)
+        display.show(group, progress)
+        if step != last_step:
+            last_news, last_step = time.monotonic(), step
+        if not story.deleted_pod and total and step >= DELETE_AT * total:
+            _delete_last_pod(run, story, group["attempt"], step, display)
+        if status is None or not step:
+            pods = run.pods()
+            trouble_since = _check_trouble(pods, trouble_since)
+            outcome = run.outcome()
+            if outcome is not None and outcome["ended"] > installed:
+                return outcome
+        silence = time.monotonic() - last_news
+        if silence > (SILENT_FOR if last_step else FIRST_STEP_WITHIN):
+            raise ClusterError(f"no step for {silence:.0f} s; {_describe(run.pods())}", hint=_look(run))
+        if group.get("state") in {"succeeded", "failed", "stopped"}:
+            outcome = run.outcome()
+            if outcome is not None and outcome["ended"] > installed:
+                return outcome
+        time.sleep(POLL)
+
+
+def _delete_last_pod(run: Run, story: Story, attempt: int, step: int, display: _Display) -> None:
+    pods = run.pods()
+    victim = pods[-1]
+    story.gpus_booked = sum(pod.gpus for pod in pods)
+    story.deleted_pod, story.attempt_at_deletion = victim.name, attempt
+    story.deleted_at = time.time()
+    run.delete_pod(victim.name)
+    display.say(f"step {step}: pod {victim.name} on {victim.node} deleted")
+
+
+def _check_trouble(pods: list[PodView], since: float | None) -> float | None:
+    hopeless = [pod for pod in pods if pod.trouble.startswith(HOPELESS)]
+    if not hopeless:
+        return None
+    since = since or time.monotonic()
+    if time.monotonic() - since > HOPELESS_AFTER:
+        raise ClusterError(f"the pods cannot run: {_describe(hopeless)}", hint=f"clear it away with `{UNINSTALL}`")
+    return since
+
+
+def _until_released(run: Run) -> bool:
+    """True when the workload is at 0 replicas and no pod is left."""
+    deadline = time.monotonic() + RELEASED_WITHIN
+    while run.replicas() != 0 or run.pods():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def _describe(pods: list[PodView]) -> str:
+    if not pods:
+        return "there are no pods"
+    return "; ".join(f"{pod.name} {pod.phase}{f' ({pod.trouble})' if pod.trouble else ''}" for pod in pods)
+
+
+def _look(run: Run) -> str:
+    return f"look with `kubectl --namespace {run.namespace} describe pods` and `kubectl logs {run.name}-0`"
+
+
+class _Display:
+    """A live bar on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(), console=console, disable=not console.is_terminal,
+        )  # fmt: skip
+        self._task = self._bar.add_task("waiting", total=None, note="")
+        self._printed = 0.0
+        self._said = ""
+
+    def __enter__(self) -> _Display:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(f"  {text}")
+
+    def show(self, group: dict[str, Any], progress: dict[str, Any]) -> None:
+        """Show where the run is now."""
+        state = group.get("state", "starting")
+        attempt = group.get("attempt", 0)
+        where = f"attempt {attempt} {state}" if attempt else state
+        if where != self._said:
+            self._said = where
+            self.say(where)
+        if not progress:
+            return
+        note = f"loss {progress['loss']:.3f}"
+        self._bar.update(
+            self._task, description=where, completed=progress["step"], total=progress["total_steps"], note=note
+        )
+        if not self.console.is_terminal and time.monotonic() - self._printed > PLAIN_LINE_EVERY:
+            self._printed = time.monotonic()
+            self.say(f"step {progress['step']}/{progress['total_steps']}  {note}")

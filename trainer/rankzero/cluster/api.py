@@ -1,0 +1,50 @@
+"""A connection to the cluster, and the API's errors as sentences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+
+from rankzero.errors import ClusterError
+
+TIMEOUT = (5, 30)
+"""Seconds to connect, seconds to answer."""
+
+
+def connect(kubeconfig: str | None = None) -> client.ApiClient:
+    """A client for ``kubeconfig``, by default that of kubectl, checked by asking for the version.
+
+    Raises :class:`ClusterError` where the file is missing or broken or the API does not answer.
+    """
+    path = kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
+    try:
+        api: client.ApiClient = config.new_client_from_config(config_file=kubeconfig)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, ValueError, TypeError) as error:
+        raise ClusterError(
+            f"the kubeconfig {path} cannot be used: {error}",
+            hint="set KUBECONFIG to a working file; try `kubectl get nodes`",
+        ) from error
+    # A closed port is news at once; the default would try four times in silence.
+    api.rest_client.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(0)
+    with readable(f"the API server {api.configuration.host} of {path}"):
+        client.VersionApi(api).get_code(_request_timeout=TIMEOUT)
+    return api
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Turn the client's exceptions in the body into :class:`ClusterError` about ``what``."""
+    try:
+        yield
+    except ApiException as error:
+        raise ClusterError(
+            f"{what}: the API answered {error.status} {error.reason}", hint="may you do this? see `kubectl auth can-i`"
+        ) from error
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ClusterError(f"{what} does not answer: {error}", hint="try `kubectl get nodes`") from error

@@ -1,0 +1,85 @@
+"""``rankzero status``: one run in a few lines, from rank 0 while it lives and from its Event afterwards."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from kubernetes import config
+
+from rankzero.cluster.api import connect
+from rankzero.cluster.run import Run
+from rankzero.errors import ClusterError
+
+
+def show(name: str, namespace: str, *, as_json: bool) -> int:
+    """Print the state of release ``name``; 0 unless the run has failed (then 1).
+
+    Raises :class:`ClusterError` where the API does not answer or there is no such release.
+    """
+    api = connect()
+    run = Run(api, namespace or current_namespace(), name)
+    document = collect(run)
+    sys.stdout.write((json.dumps(document) if as_json else "\n".join(lines(document))) + "\n")
+    return 1 if document["state"] == "failed" else 0
+
+
+def current_namespace() -> str:
+    """The namespace of the kubeconfig's current context."""
+    _, active = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+    return str(active["context"].get("namespace") or "default")
+
+
+def collect(run: Run) -> dict[str, Any]:
+    """Everything that ``status`` shows. Raises :class:`ClusterError` where there is no such release."""
+    replicas = run.replicas()
+    if replicas is None:
+        raise ClusterError(
+            f"there is no run {run.name} in namespace {run.namespace}", hint="see `helm list --all-namespaces`"
+        )
+    page = run.status() or {}
+    group = page.get("group") or {}
+    outcome = run.outcome() if replicas == 0 or not group else None
+    return {
+        "run": run.name,
+        "namespace": run.namespace,
+        "state": (outcome or {}).get("state") or group.get("state") or ("stopped" if replicas == 0 else "waiting"),
+        "replicas": replicas,
+        "pods": [vars(pod) for pod in run.pods()],
+        "waiting_for": page.get("waiting_for") or "",
+        "group": group,
+        "outcome": outcome,
+    }
+
+
+def lines(document: dict[str, Any]) -> list[str]:
+    """The document for a person."""
+    said = [f"{document['namespace']}/{document['run']}: {document['state']}"]
+    group, outcome = document["group"], document["outcome"]
+    if outcome:
+        said.append(f"  {outcome['reason']}")
+        said += [f"  {key}: {value:.4g}" for key, value in outcome.get("result", {}).items()]
+    progress = group.get("progress") or {}
+    if progress:
+        age = time.time() - progress["time"]
+        said.append(
+            f"  step {progress['step']} of {progress['total_steps']}, loss {progress['loss']:.4f}, {age:.0f} s ago"
+        )
+    if group.get("absent"):
+        said.append(f"  waiting for node rank {', '.join(map(str, group['absent']))}")
+    elif document["waiting_for"]:
+        said.append(f"  {document['waiting_for']}")
+    for pod in document["pods"]:
+        said.append(f"  {pod['name']}  {pod['phase']}  {pod['node'] or 'no node yet'}  {pod['trouble']}".rstrip())
+    for attempt in (outcome or group).get("attempts", []):
+        said.append(f"  attempt {attempt['attempt']}: {_attempt(attempt)}")
+    return said
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    steps = f"steps {attempt['first_step']} to {attempt['last_step']}" if "first_step" in attempt else "no step"
+    if "ended" not in attempt:
+        return f"{steps}, running"
+    return f"{steps}, ended: {attempt['cause'] or 'every worker ended with status 0'}"
