@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rankzero.errors import RankzeroError
 from scripts.cache import REPO
-from scripts.generate import defaults, files, golden, reference, schema
+from scripts.generate import defaults, files, golden, reference, roles, schema
 
 GENERATED: dict[Path, Callable[[], str]] = {
     files.SCHEMA: schema.render,
