@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from rankzero.errors import RankzeroError
-from scripts.lab import cluster, gpus, kube, node_image, registry
+from scripts.lab import cluster, gpus, kube, node_image, programs, registry, surroundings
 from scripts.stages import Stages
 
 
@@ -18,7 +18,6 @@ def main(arguments: list[str]) -> int:
         ("up", "bring the cluster up, or repair it"),
         ("down", "remove the cluster and everything it made"),
         ("status", "say what is there"),
-        ("programs", "only compile the pinned programs"),
         ("node-image", "only build the image of a node"),
         ("gpus", "advertise the GPUs again, after a kubelet was restarted"),
         ("kubeconfig", "print the path of the kubeconfig"),
@@ -26,6 +25,10 @@ def main(arguments: list[str]) -> int:
         commands.add_parser(name, help=what)
     push = commands.add_parser("push", help="push a local podman image for the nodes to pull")
     push.add_argument("image", help="as `podman images` names it, with its tag")
+    run = commands.add_parser("run", help="run a command with the lab's kubectl, helm, kubeconfig and podman settings")
+    run.add_argument("words", nargs="+", metavar="word", help="the command; after -- if it has options of its own")
+    build = commands.add_parser("programs", help="only compile the pinned programs")
+    build.add_argument("families", nargs="*", help=f"of {', '.join(programs.names())}; all if none is named")
     options = parser.parse_args(arguments)
     stages = Stages()
     try:
@@ -37,13 +40,15 @@ def main(arguments: list[str]) -> int:
             case "status":
                 _print(cluster.status())
             case "programs":
-                cluster.build_programs(stages)
+                cluster.build_programs(stages, options.families)
             case "node-image":
                 with stages("Node image"):
                     node_image.build_node_image()
                 _print(node_image.node_image())
             case "gpus":
                 gpus.advertise()
+            case "run":
+                surroundings.replace_process(options.words)
             case "kubeconfig":
                 _print(str(kube.kubeconfig_path()))
             case "push":

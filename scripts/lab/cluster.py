@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rankzero.errors import RankzeroError
+from rankzero.errors import ConfigError, RankzeroError
 from scripts.cache import cache_dir
 from scripts.lab import gpus, host, images, kube, kubeadm, node_image, nodes, programs, registry, storage
 from scripts.lab.kube import kubectl
@@ -104,9 +104,13 @@ def check_host() -> None:
         )
 
 
-def build_programs(stages: Stages) -> None:
-    """Compile what is missing of the pinned programs, one stage each."""
+def build_programs(stages: Stages, families: Sequence[str] = ()) -> None:
+    """Compile what is missing of the pinned programs (of all, or of ``families``), one stage each."""
+    if unknown := set(families) - set(programs.names()):
+        raise ConfigError(f"no program family {' or '.join(sorted(unknown))}", hint=f"one of {programs.names()}")
     for family in programs.missing():
+        if families and family not in families:
+            continue
         with stages(f"Compiling {family}"):
             programs.build(family)
 

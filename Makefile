@@ -1,0 +1,72 @@
+# What can be done here, one target each; `make` alone prints this list. The work is in scripts/.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --warn-undefined-variables
+
+PYTHON ?= python3
+CLUSTER ?= lab
+RUN := .venv/bin/python -m
+# In the lab's surroundings: its kubectl, helm and kubeconfig, its settings of podman.
+BOOTSTRAP := command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: apt-get install python3" >&2; exit 1; }; \
+	$(PYTHON) -m scripts.bootstrap
+IN_LAB := $(RUN) scripts.lab run --
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(if $(filter existing,$(CLUSTER)),tools,bootstrap) ## Everything once: cluster, nodes, image, a training run that loses a pod, a report. CLUSTER=existing uses your KUBECONFIG
+	$(RUN) scripts.demo $(CLUSTER)
+
+.PHONY: test
+test: test-fast lab ## Every test, on the local cluster too
+	BASE=auto $(RUN) scripts.image
+	$(IN_LAB) molecule test --all
+	$(IN_LAB) pytest -m "lab or image"
+
+.PHONY: test-fast
+test-fast: lint ## The tests that need no cluster
+	.venv/bin/pytest -m "not lab and not image"
+
+.PHONY: test-long
+test-long: test demo ## Every test, and the demo
+
+.PHONY: lint
+lint: tools ## Ruff, mypy, yamllint, ansible-lint
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/yamllint --strict .
+	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/ansible-lint --offline --profile production
+
+.PHONY: verify
+verify: tools ## Generate schema, reference and golden files again and fail if they differ
+	$(RUN) scripts.generate --golden
+	git diff --exit-code
+
+.PHONY: lab
+lab: bootstrap ## The local cluster: build it, repair it, or bring it back after a reboot
+	$(RUN) scripts.lab up
+
+.PHONY: lab-down
+lab-down: bootstrap ## Remove the local cluster and everything it made
+	$(RUN) scripts.lab down
+
+.PHONY: build-image
+build-image: tools ## The trainer image. ENGINE=podman|docker|buildah  BASE=production|local|auto  TAG=...
+	$(RUN) scripts.image
+
+.PHONY: bootstrap
+bootstrap: ## Check this machine and install what is missing
+	@$(BOOTSTRAP)
+
+.PHONY: tools
+tools: ## The Python environment only: needs neither root nor apt
+	@$(BOOTSTRAP) --tools-only
+
+.PHONY: clean-cache
+clean-cache: ## Remove everything that was built or fetched, after lab-down
+	@$(PYTHON) -m scripts.clean
