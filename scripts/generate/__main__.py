@@ -28,6 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for path, render in GENERATED.items():
             write(path, render())
+        for role in roles.roles():
+            write(roles.readme(role), roles.render(role))
         if options.golden:
             for scenario in golden.scenarios():
                 write(golden.path(scenario), golden.render(scenario))

@@ -120,8 +120,9 @@ def process_limits(proc_limits: str) -> dict[str, dict[str, int]]:
 def granted_limits(texts: Mapping[str, str], nr_open: int) -> dict[str, int]:
     """The highest ``nofile`` and ``memlock`` that systemd on this node can give to a service.
 
-    ``texts`` holds limits, status and uid_map of /proc/1. With CAP_SYS_RESOURCE in the initial user namespace those are the kernel's own ends; without it, as in a container,
-    PID 1 cannot go beyond its own hard limits, and systemd then gives less than the unit says without failing.
+    ``texts`` holds limits, status and uid_map of /proc/1. With CAP_SYS_RESOURCE in the initial user namespace the ends
+    are the kernel's own; without it, as in a container, PID 1 cannot go beyond its own hard limits, and systemd then
+    gives less than the unit says without failing.
     """
     capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", texts["/proc/1/status"], re.MULTILINE)
     if capabilities is None:
@@ -154,7 +155,7 @@ def outdated_services(files: Mapping[str, str], texts: Mapping[str, str], limits
 def findings(
     plan: Sequence[Mapping[str, Any]], services: Mapping[str, Mapping[str, str]], limits: Mapping[str, int]
 ) -> list[str]:
-    """A sentence for each sysctl and each service's limit that is not what it should be; empty on a node that is fit."""
+    """A sentence for each sysctl and each limit of a service that is not what it should be."""
     sentences = [
         f"{item['key']} is {item['live']!r}, not {item['wanted']!r}" for item in plan if item["live"] != item["wanted"]
     ]
