@@ -104,9 +104,14 @@ def revision() -> str:
 
 
 def source() -> str:
-    """Where the sources come from: the address of git's `origin`, without credentials; empty where there is none."""
+    """Where the sources come from: the address of git's `origin`, without credentials.
+
+    Empty where there is none, and where it is a folder: that names nothing on another machine.
+    """
     names = git("remote").split()
     address = git("remote", "get-url", "origin").strip() if "origin" in names else ""
+    if not re.match(r"(https?|ssh|git)://|[^/]+@[^/]+:", address):
+        return ""
     return re.sub(r"(?<=://)[^/@]*@", "", address)
 
 

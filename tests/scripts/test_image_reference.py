@@ -74,10 +74,24 @@ def test_a_folder_that_is_no_checkout_is_refused_with_the_way_out(
         reference.default_tag()
 
 
-def test_the_source_label_carries_no_credentials(checkout: Path) -> None:
+@pytest.mark.parametrize(
+    ("origin", "source"),
+    [
+        ("https://example.org/team/rankzero.git", "https://example.org/team/rankzero.git"),
+        ("https://me:secret@example.org/team/rankzero.git", "https://example.org/team/rankzero.git"),
+        ("git@example.org:team/rankzero.git", "git@example.org:team/rankzero.git"),
+        ("/srv/git/rankzero", ""),
+        ("file:///srv/git/rankzero", ""),
+    ],
+)
+def test_the_source_label_is_an_address_without_credentials(checkout: Path, origin: str, source: str) -> None:
+    command.run(["git", "-C", checkout, "remote", "add", "origin", origin])
+    assert reference.source() == source
+
+
+@pytest.mark.usefixtures("checkout")
+def test_a_checkout_without_an_origin_has_no_source() -> None:
     assert reference.source() == ""
-    command.run(["git", "-C", checkout, "remote", "add", "origin", "https://me:secret@example.org/team/rankzero.git"])
-    assert reference.source() == "https://example.org/team/rankzero.git"
 
 
 @pytest.mark.parametrize("tag", ["latest", "", "-first", "a b", "a/b", "a:b", "a+b", "x" * 129])
