@@ -10,7 +10,7 @@ REPO = Path(__file__).resolve().parent.parent
 
 
 def cache_dir(*parts: str) -> Path:
-    """``RANKZERO_CACHE``, else ``$XDG_CACHE_HOME/rankzero``, else ``~/.cache/rankzero``; ``parts`` below it, created."""
+    """``RANKZERO_CACHE``, else ``rankzero`` in ``XDG_CACHE_HOME`` or ``~/.cache``; ``parts`` below it, created."""
     root = os.environ.get("RANKZERO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rankzero")
     path = Path(root).expanduser().joinpath(*parts)
     path.mkdir(parents=True, exist_ok=True)

@@ -24,9 +24,9 @@ def main() -> int:
     parser.add_argument(
         "cluster",
         nargs="?",
-        choices=("local", "existing"),
-        default=os.environ.get("CLUSTER") or "local",
-        help="local builds a cluster on this machine; existing uses the current KUBECONFIG and needs IMAGE",
+        choices=("lab", "existing"),
+        default=os.environ.get("CLUSTER") or "lab",
+        help="lab builds a cluster on this machine; existing uses the current KUBECONFIG and needs IMAGE",
     )
     parser.add_argument("--image", default=os.environ.get("IMAGE") or "", help="image that the nodes can pull")
     options = parser.parse_args()
@@ -44,7 +44,7 @@ def main() -> int:
 
 def _walk(cluster: str, image: str, stages: Stages, console: Console) -> int:
     began = time.time()
-    ground = road.local(stages, image) if cluster == "local" else road.existing(stages, image)
+    ground = road.local(stages, image) if cluster == "lab" else road.existing(stages, image)
     api = connect(ground.kubeconfig)
     run = Run(api, experiment.NAMESPACE, experiment.RELEASE)
     run_id = experiment.new_run_id()

@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from rankzero import contract
-
 from tests.waiting import until
 
 SCRIPT = Path(__file__).with_name("worker.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -84,8 +85,8 @@ def test_a_pod_that_is_being_stopped_says_so_and_asks_to_be_started_again(make_g
     group.wait_for_workers(1, 2)
     group.pods[1].terminate()
     assert group.pods[1].wait() == contract.EXIT_REQUEUE
-    cause = until(lambda: group.attempt(1).get("cause"), timeout=15, what="the attempt's end")
-    assert "is leaving: its pod is being stopped" in cause["reason"]
+    until(lambda: group.attempt(1).get("cause"), timeout=15, what="the attempt's end")
+    assert "is leaving: its pod is being stopped" in group.attempt(1)["cause"]["reason"]
     group.pods[1].start()
     group.wait_for_workers(2, 2)
     group.release()
@@ -224,9 +225,10 @@ def test_the_launcher_stays_small_and_never_imports_torch(make_group: MakeGroup)
     group.wait_for_workers(1, 1)
     process = group.pods[0].process
     assert process is not None
-    status = dict(line.split(":\t", 1) for line in open(f"/proc/{process.pid}/status").read().splitlines())
+    proc = Path("/proc", str(process.pid))
+    status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
     assert int(status["VmRSS"].split()[0]) < 60 * 1024
-    assert "torch" not in open(f"/proc/{process.pid}/maps").read()
+    assert "torch" not in (proc / "maps").read_text()
 
 
 def drained(connection: socket.socket) -> bytes:

@@ -56,10 +56,10 @@ def test_the_same_reason_is_not_repeated_at_every_try() -> None:
 def test_it_goes_through_as_soon_as_somebody_listens() -> None:
     async def scenario() -> int:
         port = free_port()
-        waiting = asyncio.create_task(reach.connect("localhost", port, timeout=10, say=lambda reason: heard.set()))
+        waiting = asyncio.create_task(reach.connect("localhost", port, timeout=10, say=lambda _: heard.set()))
         heard = asyncio.Event()
         await heard.wait()
-        server = await asyncio.start_server(lambda reader, writer: writer.close(), "localhost", port)
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "localhost", port)
         _, writer = await waiting
         writer.close()
         server.close()

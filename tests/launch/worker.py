@@ -1,9 +1,9 @@
 """A worker without torch: writes down what it was given, then does what the test asked for.
 
-    worker.py FOLDER wait                        end with status 0 once FOLDER/release exists
-    worker.py FOLDER fail RANK CODE ATTEMPTS     rank RANK ends with CODE in the first ATTEMPTS attempts; others wait
-    worker.py FOLDER advance RANK CODE           like fail for ever, but each attempt gains a step
-    worker.py FOLDER stubborn                    ignores SIGTERM and has a child that does too
+worker.py FOLDER wait                        end with status 0 once FOLDER/release exists
+worker.py FOLDER fail RANK CODE ATTEMPTS     rank RANK ends with CODE in the first ATTEMPTS attempts; others wait
+worker.py FOLDER advance RANK CODE           like fail for ever, but each attempt gains a step
+worker.py FOLDER stubborn                    ignores SIGTERM and has a child that does too
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ here = Path(folder)
 record = {**os.environ, "pid": str(os.getpid())}
 if mode == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    child = subprocess.Popen(["sleep", "1000"])  # inherits the ignored SIGTERM, like a data loader worker in a bad state
+    child = subprocess.Popen(["sleep", "1000"])  # inherits the ignored SIGTERM
     record["child"] = str(child.pid)
 target = here / f"attempt-{attempt}" / f"rank-{rank}.json"
 target.parent.mkdir(exist_ok=True)

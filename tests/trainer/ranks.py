@@ -12,7 +12,9 @@ from typing import Any
 import torch.distributed as dist
 
 
-def on_ranks(function: Callable[..., Any], world_size: int, tmp_path: Path, *args: Any, timeout: float = 60) -> list[Any]:
+def on_ranks(
+    function: Callable[..., Any], world_size: int, tmp_path: Path, *args: Any, timeout: float = 60
+) -> list[Any]:
     """Call ``function(rank, *args)`` on every rank of a gloo group; returns what each returned, by rank."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch.distributed"])

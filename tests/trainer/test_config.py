@@ -59,5 +59,5 @@ def test_a_wrong_setting_is_named_with_its_path_and_value(tmp_path: Path, text: 
 
 
 def test_a_missing_file_says_where_the_chart_puts_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the chart mounts them at /etc/rankzero/train.yaml"):
+    with pytest.raises(ConfigError, match=r"the chart mounts them at /etc/rankzero/train.yaml"):
         config.load(tmp_path / "none.yaml")
