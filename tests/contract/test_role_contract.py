@@ -1,0 +1,14 @@
+"""The names that the roles write on nodes are those of the contract."""
+
+from __future__ import annotations
+
+from rankzero import contract
+from scripts.cache import REPO
+from tests.roles.templating import load
+
+NAMES = load(REPO / "roles/host_tuning/vars/main/names.yml")
+
+
+def test_host_tuning_writes_the_profile_labels_of_the_contract() -> None:
+    assert NAMES["__host_tuning_label_profile"] == contract.LABEL_NODE_PROFILE
+    assert NAMES["__host_tuning_label_hash"] == contract.LABEL_NODE_PROFILE_HASH

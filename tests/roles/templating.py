@@ -1,0 +1,28 @@
+"""Evaluate a role's variables with Ansible's own templating, on a node that is described instead of read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import filter_loader, init_plugin_loader
+from ansible.template import Templar, trust_as_template
+
+init_plugin_loader()
+
+
+def evaluate(role: Path, expression: str, variables: dict[str, Any]) -> Any:
+    """The value of a Jinja ``expression`` over the role's defaults and vars, overridden by ``variables``."""
+    filter_loader.add_directory(str(role / "filter_plugins"))
+    loader = DataLoader()
+    scope: dict[str, Any] = {}
+    for file in [role / "defaults" / "main.yml", *sorted((role / "vars" / "main").glob("*.yml"))]:
+        scope |= loader.load_from_file(str(file), trusted_as_template=True)
+    return Templar(loader, variables=scope | variables).template(trust_as_template(f"{{{{ {expression} }}}}"))
+
+
+def load(path: Path) -> Any:
+    """A YAML file."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
