@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from pathlib import Path
 
 from scripts import command
 from scripts.cache import cache_dir
-from scripts.lab.host import podman_env
 from scripts.lab.podman import podman, succeeds
 from scripts.lab.settings import LABEL, NAME
 
@@ -33,6 +33,12 @@ PACKAGES = (
     "systemd-sysv",
 )
 """What a node needs beside the programs built from source; python3 and sudo are for Ansible."""
+# mmdebstrap mounts /proc and /sys in the tree that it makes. In namespaces of its own, which end with this process,
+# a killed build leaves neither a mount nor a program behind.
+DIES_WITH_US = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL"),
+)
 RECIPE = Path(__file__).parent / "node"
 REPOSITORY = f"localhost/{NAME}"
 
@@ -64,17 +70,14 @@ def build_node_image() -> None:
 
 
 def _build_rootfs() -> None:
-    archive = cache_dir("lab") / "rootfs.tar"
-    log = cache_dir("logs") / "node-image.log"
-    try:
-        command.run(
-            ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, archive],
-            env=podman_env(),
-            log=log,
-        )
+    for left in cache_dir("lab").glob("rootfs-*"):
+        command.run(["rm", "-rf", "--one-file-system", left])
+    with tempfile.TemporaryDirectory(prefix="rootfs-", dir=cache_dir("lab")) as folder:
+        archive = Path(folder, "rootfs.tar")
+        log = cache_dir("logs") / "node-image.log"
+        words = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, archive]
+        command.run([*DIES_WITH_US, *words], env={"TMPDIR": folder}, log=log)
         podman("import", "--change", f"LABEL {LABEL}={NAME}", archive, rootfs_image(), log=log.name)
-    finally:
-        archive.unlink(missing_ok=True)
 
 
 def _hash(*parts: bytes) -> str:
