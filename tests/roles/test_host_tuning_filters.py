@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from roles.host_tuning.filter_plugins import host_tuning
@@ -15,8 +17,8 @@ WITHOUT_SYS_RESOURCE = "Name:\tsystemd\nCapEff:\t000001fffeffffff\n"
 INITIAL_NAMESPACE = "         0          0 4294967295\n"
 ROOTLESS = "         0       1000          1\n"
 
-SOMAXCONN = {"key": "net.core.somaxconn", "at_least": 4096}
-WMEM = {"key": "net.ipv4.tcp_wmem", "at_least": 8_000_000}
+SOMAXCONN: dict[str, Any] = {"key": "net.core.somaxconn", "at_least": 4096}
+WMEM: dict[str, Any] = {"key": "net.ipv4.tcp_wmem", "at_least": 8_000_000}
 
 
 @pytest.mark.parametrize(
