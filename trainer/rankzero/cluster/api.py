@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import urllib3
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
-from kubernetes.config.config_exception import ConfigException
 
 from rankzero.errors import ClusterError
 
@@ -25,9 +24,10 @@ def connect(kubeconfig: str | None = None) -> client.ApiClient:
     path = kubeconfig or os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
     try:
         api: client.ApiClient = config.new_client_from_config(config_file=kubeconfig)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError, ValueError, TypeError) as error:
+    except Exception as error:  # the loader passes on whatever a file of another shape makes it stumble over
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ClusterError(
-            f"the kubeconfig {path} cannot be used: {error}",
+            f"the kubeconfig {path} cannot be used: {reason}",
             hint="set KUBECONFIG to a working file; try `kubectl get nodes`",
         ) from error
     # A closed port is news at once; the default would try four times in silence.
