@@ -1,0 +1,31 @@
+"""The commands of docs/nodes.md are ones that Ansible accepts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import command
+from scripts.cache import REPO
+
+BLOCKS = re.findall(r"```sh\n(.+?)```", (REPO / "docs/nodes.md").read_text(encoding="utf-8"), re.DOTALL)
+COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+
+
+def test_the_guide_shows_all_three_playbooks() -> None:
+    shown = {word for line in COMMANDS for word in line.split() if re.fullmatch(r"playbooks/\w+\.yml", word)}
+
+    assert shown == {str(path.relative_to(REPO)) for path in (REPO / "playbooks").glob("*.yml")}
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_of_the_guide_is_accepted(line: str) -> None:
+    program, *words = shlex.split(line)
+
+    output = command.run([Path(sys.executable).parent / program, *words, "--syntax-check"], cwd=REPO)
+
+    assert output.startswith("\nplaybook: ")
