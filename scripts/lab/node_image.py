@@ -71,11 +71,11 @@ def build_node_image() -> None:
 
 def _build_rootfs() -> None:
     for left in cache_dir("lab").glob("rootfs-*"):
-        command.run(["rm", "-rf", "--one-file-system", left])
+        command.run(["rm", "-rf", "--one-file-system", str(left)])
     with tempfile.TemporaryDirectory(prefix="rootfs-", dir=cache_dir("lab")) as folder:
         archive = Path(folder, "rootfs.tar")
         log = cache_dir("logs") / "node-image.log"
-        words = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, archive]
+        words = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(archive)]
         command.run([*DIES_WITH_US, *words], env={"TMPDIR": folder}, log=log)
         podman("import", "--change", f"LABEL {LABEL}={NAME}", archive, rootfs_image(), log=log.name)
 
