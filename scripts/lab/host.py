@@ -53,7 +53,7 @@ def disk_parts() -> list[DiskPart]:
     """What a fresh machine still has to hold: 40 GB in all. Sizes are measured, rounded up."""
     cache = cache_dir()
     return [
-        DiskPart("the Python environment", 8, REPO, lambda: Path(REPO, ".venv", "bin", "python").exists()),
+        DiskPart("the Python environment", 8, REPO, lambda: Path(REPO, ".venv", "pyvenv.cfg").exists()),
         DiskPart(
             "the compiled programs",
             14,

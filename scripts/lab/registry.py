@@ -46,11 +46,12 @@ def ensure_registry(image: str) -> None:
     program = programs.program("registry", "registry")
     spec = f"{program.parent.name} {registry_port()} {image}"
     present = containers().get(REGISTRY)
-    if present and present["Labels"].get(LABEL_SPEC) != spec:
+    held = present["Labels"][LABEL_SPEC].split()[1] if present and present["State"] == "running" else ""
+    if held != str(registry_port()):
+        _refuse_busy_port(registry_port())
+    if present and present["Labels"][LABEL_SPEC] != spec:
         remove_containers(REGISTRY)
         present = None
-    if not present or present["State"] != "running":
-        _refuse_busy_port(registry_port())
     if not present:
         podman(
             *("run", "--detach", "--name", REGISTRY, "--label", f"{LABEL}={NAME}", "--label", f"{LABEL_SPEC}={spec}"),
