@@ -27,20 +27,25 @@ class Stages:
         self._detail = text
 
     @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Time the body as stage ``name``; an exception is reported as failed and passed on."""
+    def __call__(self, name: str, *, quiet: bool = False) -> Iterator[None]:
+        """Time the body as stage ``name``; an exception is reported as failed and passed on.
+
+        ``quiet``: the body shows its own progress, so there is no clock beside it.
+        """
         began = time.monotonic()
         self._detail = ""
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(name, began, done), daemon=True)
-        ticker.start()
+        if not quiet:
+            ticker.start()
         failed = True
         try:
             yield
             failed = False
         finally:
             done.set()
-            ticker.join()
+            if not quiet:
+                ticker.join()
             self.seconds[name] = round(time.monotonic() - began, 1)
             mark = "[red]failed[/]" if failed else "[green]done[/]"
             self.console.print(f"{mark:<15} {name}  [dim]{self.seconds[name]:.1f} s[/]")

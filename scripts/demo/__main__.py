@@ -53,7 +53,7 @@ def _walk(cluster: str, image: str, stages: Stages, console: Console) -> int:
         installed = time.time()
         experiment.install(ground, run_id)
     console.print(f"\nTraining {run_id}: 2 pods x 2 processes; at {experiment.DELETE_AT:.0%} one pod is deleted.\n")
-    with stages("Training"):
+    with stages("Training", quiet=True):
         story = follow(run, installed, console)
     report = Report.of(story, stages.seconds, installed=installed, began=began, ground=ground, run_id=run_id)
     path = write(report)

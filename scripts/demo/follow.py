@@ -145,9 +145,9 @@ class _Display:
 
     def show(self, group: dict[str, Any], progress: dict[str, Any]) -> None:
         """Show where the run is now."""
-        state = group.get("state", "starting")
-        attempt = group.get("attempt", 0)
-        where = f"attempt {attempt} {state}" if attempt else state
+        if not group:  # the page does not answer now: rank 0 is starting, or has gone
+            return
+        where = self._where(group)
         if where != self._said:
             self._said = where
             self.say(where)
@@ -160,3 +160,9 @@ class _Display:
         if not self.console.is_terminal and time.monotonic() - self._printed > PLAIN_LINE_EVERY:
             self._printed = time.monotonic()
             self.say(f"step {progress['step']}/{progress['total_steps']}  {note}")
+
+    @staticmethod
+    def _where(group: dict[str, Any]) -> str:
+        if group["state"] == "waiting":
+            return f"waiting for node rank {', '.join(map(str, group['absent']))}" if group["absent"] else "complete"
+        return f"attempt {group['attempt']} {group['state']}"
