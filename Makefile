@@ -22,9 +22,9 @@ demo: $(if $(filter existing,$(CLUSTER)),tools,bootstrap) ## Everything once: cl
 	$(RUN) scripts.demo $(CLUSTER)
 
 .PHONY: test
-test: test-fast lab ## Every test, on the local cluster too
+test: test-fast lab ## Every test, the demo and the roles on real machines among them
 	BASE=auto $(RUN) scripts.image
-	$(IN_LAB) molecule test --all
+	$(RUN) scripts.molecule
 	$(IN_LAB) pytest -m "lab or image"
 
 .PHONY: test-fast
@@ -32,7 +32,7 @@ test-fast: lint ## The tests that need no cluster
 	.venv/bin/pytest -m "not lab and not image"
 
 .PHONY: test-long
-test-long: test demo ## Every test, and the demo
+test-long: test ## Every test, and what takes too long for every change
 
 .PHONY: lint
 lint: tools ## Ruff, mypy, yamllint, ansible-lint

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from rankzero.cluster.api import connect
 from rankzero.cluster.run import Run
-from rankzero.errors import RankzeroError
 from scripts.demo import experiment, road
 from scripts.demo.follow import follow
 from scripts.demo.report import Report, show, write
+from scripts.entry import guarded
 from scripts.stages import Stages
 
 
@@ -32,14 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
     stages = Stages()
-    try:
-        return _walk(options.cluster, options.image, stages, console)
-    except RankzeroError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write(f"\ninterrupted; `{experiment.UNINSTALL}` removes the experiment if it was installed\n")
-        return 130
+    return _walk(options.cluster, options.image, stages, console)
 
 
 def _walk(cluster: str, image: str, stages: Stages, console: Console) -> int:
@@ -62,4 +55,4 @@ def _walk(cluster: str, image: str, stages: Stages, console: Console) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

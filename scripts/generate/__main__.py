@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rankzero.errors import RankzeroError
 from scripts.cache import REPO
+from scripts.entry import guarded
 from scripts.generate import defaults, files, golden, reference, roles, schema
 
 GENERATED: dict[Path, Callable[[], str]] = {
@@ -25,17 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--golden", action="store_true", help="also render the scenarios of charts/rankzero/ci (needs helm)"
     )
     options = parser.parse_args(arguments)
-    try:
-        for path, render in GENERATED.items():
-            write(path, render())
-        for role in roles.roles():
-            write(roles.readme(role), roles.render(role))
-        if options.golden:
-            for scenario in golden.scenarios():
-                write(golden.path(scenario), golden.render(scenario))
-    except RankzeroError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        return error.exit_code
+    for path, render in GENERATED.items():
+        write(path, render())
+    for role in roles.roles():
+        write(roles.readme(role), roles.render(role))
+    if options.golden:
+        for scenario in golden.scenarios():
+            write(golden.path(scenario), golden.render(scenario))
     return 0
 
 
@@ -49,4 +45,4 @@ def write(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from rankzero.errors import RankzeroError
+from scripts.entry import guarded
 from scripts.image.build import Choices, build_image
 from scripts.stages import Stages
 
@@ -52,14 +52,10 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[Choices
 def main() -> int:
     """Build, print the result, and return the exit status."""
     choices, as_json = parse(sys.argv[1:], os.environ)
-    try:
-        image = build_image(choices, os.environ, Stages())
-    except RankzeroError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+    image = build_image(choices, os.environ, Stages())
     sys.stdout.write((json.dumps(dataclasses.asdict(image)) if as_json else image.reference) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rankzero.errors import RankzeroError
+from scripts.entry import guarded
 from scripts.lab import cluster, gpus, kube, node_image, programs, registry, surroundings
 from scripts.stages import Stages
 
 
-def main(arguments: list[str]) -> int:
-    """Returns the exit status; errors go to standard error as one sentence and its fix."""
+def main() -> int:
+    """Returns the exit status; raises RankzeroError."""
     parser = argparse.ArgumentParser(prog="python -m scripts.lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, what in (
@@ -29,35 +29,31 @@ def main(arguments: list[str]) -> int:
     run.add_argument("words", nargs="+", metavar="word", help="the command; after -- if it has options of its own")
     build = commands.add_parser("programs", help="only compile the pinned programs")
     build.add_argument("families", nargs="*", help=f"of {', '.join(programs.names())}; all if none is named")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     stages = Stages()
-    try:
-        match options.command:
-            case "up":
-                cluster.up(stages)
-            case "down":
-                cluster.down(stages)
-            case "status":
-                _print(cluster.status())
-            case "programs":
-                cluster.build_programs(stages, options.families)
-            case "node-image":
-                with stages("Node image"):
-                    node_image.build_node_image()
-                _print(node_image.node_image())
-            case "gpus":
-                gpus.advertise()
-            case "run":
-                surroundings.replace_process(options.words)
-            case "kubeconfig":
-                _print(str(kube.kubeconfig_path()))
-            case "push":
-                with stages(f"Pushing {options.image}"):
-                    reference = registry.push(options.image)
-                _print(reference)
-    except RankzeroError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+    match options.command:
+        case "up":
+            cluster.up(stages)
+        case "down":
+            cluster.down(stages)
+        case "status":
+            _print(cluster.status())
+        case "programs":
+            cluster.build_programs(stages, options.families)
+        case "node-image":
+            with stages("Node image"):
+                node_image.build_node_image()
+            _print(node_image.node_image())
+        case "gpus":
+            gpus.advertise()
+        case "run":
+            surroundings.replace_process(options.words)
+        case "kubeconfig":
+            _print(str(kube.kubeconfig_path()))
+        case "push":
+            with stages(f"Pushing {options.image}"):
+                reference = registry.push(options.image)
+            _print(reference)
     return 0
 
 
@@ -66,4 +62,4 @@ def _print(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(guarded(main))
