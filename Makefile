@@ -29,7 +29,7 @@ test: test-fast lab ## Every test, the demo and the roles on real machines among
 
 .PHONY: test-fast
 test-fast: lint ## The tests that need no cluster
-	.venv/bin/pytest -m "not lab and not image"
+	.venv/bin/pytest -n 2 --dist worksteal -m "not lab and not image"
 
 .PHONY: test-long
 test-long: test ## Every test, and what takes too long for every change

@@ -106,5 +106,5 @@ def test_an_empty_or_broken_error_file_does_not_hide_the_failure(tmp_path: Path)
 
 
 def test_output_that_is_not_text_or_has_no_line_ends_does_not_stop_the_launcher(tmp_path: Path) -> None:
-    code = "import sys; sys.stdout.buffer.write(b'\\xff' * 300_000); raise SystemExit(5)"
+    code = "import sys; sys.stdout.buffer.write(b'\\xff' * 100_000); raise SystemExit(5)"
     assert run_worker(code, tmp_path)[0] == 5
