@@ -113,6 +113,9 @@ def build_programs(stages: Stages, families: Sequence[str] = ()) -> None:
             continue
         with stages(f"Compiling {family}"):
             programs.build(family)
+    if not programs.missing() and programs.has_build_caches():
+        with stages("Freeing the compiler's caches"):
+            programs.remove_build_caches()
 
 
 def _ensure_control_plane(stages: Stages) -> None:

@@ -80,6 +80,18 @@ def build(family: str) -> None:
             shutil.rmtree(old)
 
 
+def has_build_caches() -> bool:
+    """Whether the compiler has left something behind."""
+    return (cache_dir() / "go").exists()
+
+
+def remove_build_caches() -> None:
+    """Free the 13 GB that the compiler leaves behind; the programs stay."""
+    # The module cache is read-only on purpose; go itself knows how to remove it.
+    command.run([go_program(), "clean", "-cache", "-modcache"], cwd=MODULES / names()[0], env=_go_env())
+    shutil.rmtree(cache_dir() / "go")
+
+
 def _build_arguments(family: str) -> list[str]:
     linker = "-s -w"
     if family == "kubernetes":
