@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from rankzero.errors import ConfigError, PreflightError
 from rankzero.launch import preflight
 from rankzero.launch.identity import Identity, from_environment
 from rankzero.launch.interface import interface_of, source_address
+from rankzero.launch.starters import start_plainly
 from rankzero.launch.workers import WorkerGroup
 from tests.launch.pods import SCRIPT
 
@@ -79,7 +79,7 @@ def run_worker(code: str, tmp_path: Path) -> tuple[int, str, str]:
         environment = {
             **os.environ, "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_ERROR_FILE": str(tmp_path / "error.json"),
         }  # fmt: skip
-        group = await WorkerGroup.start([sys.executable, "-c", code], [environment], attempt=1, node_rank=0)
+        group = await WorkerGroup.start(start_plainly, ["-c", code], [environment], attempt=1, node_rank=0)
         failure = await group.wait()
         return (failure.exit_code, failure.signal, failure.error) if failure else (0, "", "")
 

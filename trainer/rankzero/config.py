@@ -55,6 +55,8 @@ class LaunchConfig:
     nodes: int = bounded(1, minimum=1, maximum=10000, doc="Pods in the group, one a node.")
     procs_per_node: int = bounded(1, minimum=1, maximum=256, doc="Processes (ranks) per pod; usually its GPUs.")
     args: tuple[str, ...] = bounded((), doc="Arguments of the script.")
+    warm: bool = bounded(True, doc="Fork workers from a process that has imported PyTorch, for starts within a second.")
+    preload: tuple[str, ...] = bounded((), doc="More modules that this process imports beforehand.")
     rendezvous_port: int = bounded(
         contract.RENDEZVOUS_PORT, minimum=1024, maximum=65535, doc="Port of the coordinator on rank 0."
     )

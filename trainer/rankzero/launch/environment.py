@@ -11,6 +11,14 @@ from rankzero.launch.identity import Identity
 from rankzero.launch.protocol import Start
 
 
+def common_environment(base: Mapping[str, str], launch: LaunchConfig) -> dict[str, str]:
+    """What every worker of every attempt has in common; the warm spare is started with it too."""
+    common = {**base}
+    if launch.procs_per_node > 1:  # as torchrun: one thread a process unless the user says otherwise
+        common.setdefault("OMP_NUM_THREADS", "1")
+    return common
+
+
 def worker_environments(
     base: Mapping[str, str], launch: LaunchConfig, identity: Identity, start: Start, interface: str, scratch: Path
 ) -> list[dict[str, str]]:
@@ -21,7 +29,7 @@ def worker_environments(
     """
     world_size = launch.nodes * launch.procs_per_node
     shared = {
-        **base,
+        **common_environment(base, launch),
         "MASTER_ADDR": start.master_address,
         "MASTER_PORT": str(start.master_port),
         "WORLD_SIZE": str(world_size),
@@ -38,8 +46,6 @@ def worker_environments(
         contract.ENV_STATE_DIR: str(identity.state_dir),
         contract.ENV_ATTEMPT: str(start.attempt),
     }
-    if launch.procs_per_node > 1:  # as torchrun: one thread a process unless the user says otherwise
-        shared.setdefault("OMP_NUM_THREADS", "1")
     if interface:
         shared.setdefault("NCCL_SOCKET_IFNAME", interface)
         shared.setdefault("GLOO_SOCKET_IFNAME", interface)

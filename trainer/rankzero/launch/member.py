@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from rankzero import contract
 from rankzero.config import LaunchConfig
 from rankzero.errors import Rank0UnreachableError, RankzeroError
 from rankzero.launch import protocol, reach
-from rankzero.launch.environment import worker_environments
+from rankzero.launch.environment import common_environment, worker_environments
 from rankzero.launch.identity import Identity
 from rankzero.launch.interface import interface_of, source_address
 from rankzero.launch.protocol import (
@@ -34,6 +33,8 @@ from rankzero.launch.protocol import (
     receive,
     send,
 )
+from rankzero.launch.starters import Starter, start_plainly
+from rankzero.launch.warm import Warmth
 from rankzero.launch.workers import WorkerGroup, reap_orphans
 
 HEARTBEAT_EVERY = 1.0
@@ -50,6 +51,7 @@ class Member:
         self.state = "waiting"
         self.waiting_reason = "has not tried to reach rank 0 yet"
         self.group: WorkerGroup | None = None
+        self.warmth: Warmth | None = None
         self.last_failure: WorkerFailed | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -60,6 +62,16 @@ class Member:
 
         Raises :class:`Rank0UnreachableError` at the deadline or where rank 0 refuses this pod for good.
         """
+        if self.launch.warm:
+            self.warmth = Warmth(common_environment(os.environ, self.launch), self.launch.preload, self.say)
+            await self.warmth.open()
+        try:
+            return await self._run()
+        finally:
+            if self.warmth is not None:
+                await self.warmth.close()
+
+    async def _run(self) -> Finish:
         while True:
             reader, writer = await self._join()
             self._writer = writer
@@ -156,20 +168,25 @@ class Member:
     async def _start_workers(self, start: Start, writer: asyncio.StreamWriter) -> None:
         self.state = "running"
         self._scratch = tempfile.TemporaryDirectory(prefix=f"rankzero-attempt-{start.attempt}-")
+        starter: Starter = start_plainly
+        base = {**os.environ, contract.ENV_CONFIG: self.config_path}
+        if self.warmth is not None:
+            starter, extra = await self.warmth.starter()
+            base |= extra
         environments = worker_environments(
-            {**os.environ, contract.ENV_CONFIG: self.config_path},
+            base,
             self.launch,
             self.identity,
             start,
             self._interface(start),
             Path(self._scratch.name),
         )
-        command = [sys.executable, "-u", self.launch.script, *self.launch.args]
+        script = [self.launch.script, *self.launch.args]
         try:
-            self.group = await WorkerGroup.start(command, environments, start.attempt, self.identity.node_rank)
+            self.group = await WorkerGroup.start(starter, script, environments, start.attempt, self.identity.node_rank)
         except OSError as error:
             raise RankzeroError(
-                f"cannot start {' '.join(command)}: {error.strerror}", hint="check limits on processes and memory"
+                f"cannot start {' '.join(script)}: {error.strerror}", hint="check limits on processes and memory"
             ) from error
         self._watch = asyncio.create_task(self._watch_workers(self.group, writer))
 
@@ -198,7 +215,9 @@ class Member:
         while True:
             await send(writer, Heartbeat())
             if self.group is not None:  # while none is set one may be starting, and its ends are not ours to take
-                reap_orphans({worker.process.pid for worker in self.group.workers})
+                reap_orphans(
+                    {worker.pid for worker in self.group.workers} | (self.warmth.pids if self.warmth else set())
+                )
             await asyncio.sleep(HEARTBEAT_EVERY)
 
     def _interface(self, start: Start) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rankzero.files import read_json
 from rankzero.launch.protocol import WorkerFailed
+from rankzero.launch.starters import Started, Starter
 
 LAST_LINES, LAST_LINE_LENGTH = 20, 300
 """Lines of a worker's output that its failure record keeps, and characters of each (a message has a size limit)."""
@@ -24,8 +25,9 @@ PIPE_DRAIN_SECONDS = 2.0
 class Worker:
     """One process, leader of a process group of its own so that its children can be stopped with it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, rank: int, local_rank: int, error_file: Path) -> None:
-        self.process = process
+    def __init__(self, started: Started, rank: int, local_rank: int, error_file: Path) -> None:
+        self.pid = started.pid
+        self._started = started
         self.rank = rank
         self.local_rank = local_rank
         self.error_file = error_file
@@ -37,10 +39,9 @@ class Worker:
 
     async def _copy_output(self) -> None:
         """Pass the output on line by line, marked with the rank, and keep its end."""
-        assert self.process.stdout is not None
         mark = f"[rank{self.rank}] ".encode()
         rest = b""
-        while chunk := await self.process.stdout.read(65536):
+        while chunk := await self._started.output.read(65536):
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > 65536:  # a progress bar without line ends must not grow in memory
                 lines, rest = [*lines, rest], b""
@@ -55,7 +56,7 @@ class Worker:
         sys.stdout.buffer.flush()
 
     async def _wait(self) -> int:
-        status = await self.process.wait()
+        status = await self._started.end
         self.ended_at = time.time()
         self.kill_group()  # data loader workers and other children do not outlive their parent
         await asyncio.wait([self._output], timeout=PIPE_DRAIN_SECONDS)
@@ -65,7 +66,7 @@ class Worker:
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children; nothing happens where none is left."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
+            os.killpg(self.pid, number)
 
     def kill_group(self) -> None:
         """End the process and its children at once."""
@@ -107,23 +108,20 @@ class WorkerGroup:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environments: Sequence[Mapping[str, str]], attempt: int, node_rank: int
+        cls,
+        starter: Starter,
+        script: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        attempt: int,
+        node_rank: int,
     ) -> WorkerGroup:
         """Start one process per environment. Raises OSError where the program cannot be started."""
         workers: list[Worker] = []
         try:
             for environment in environments:
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    env=dict(environment),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.STDOUT,
-                    start_new_session=True,
-                )
                 workers.append(
                     Worker(
-                        process,
+                        await starter(script, environment),
                         rank=int(environment["RANK"]),
                         local_rank=int(environment["LOCAL_RANK"]),
                         error_file=Path(environment["TORCHELASTIC_ERROR_FILE"]),
@@ -150,14 +148,14 @@ class WorkerGroup:
         for worker in self.alive:
             worker.signal_group(signal.SIGTERM)
         await asyncio.wait([worker.ended for worker in self.workers], timeout=grace)
-        for worker in self.workers:
+        for worker in self.alive:
             worker.kill_group()
         await asyncio.gather(*(worker.ended for worker in self.workers))
 
     @property
     def alive(self) -> list[Worker]:
         """Workers that have not ended."""
-        return [worker for worker in self.workers if worker.process.returncode is None]
+        return [worker for worker in self.workers if not worker.ended.done()]
 
 
 def reap_orphans(known: set[int]) -> None:
