@@ -166,9 +166,16 @@ def run_script(argv: list[str]) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        trace = error.__traceback__.tb_next if error.__traceback__ else None  # without this frame of ours
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        report(error, module)
         sys.exit(1)
+
+
+def report(error: BaseException, module: types.ModuleType) -> None:
+    """Print the traceback as the interpreter would: from the script's first frame on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals is not module.__dict__:
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
 def log_imports(path: str) -> None:
