@@ -44,8 +44,18 @@ class CheckpointError(RankzeroError):
 
 
 class DataError(RankzeroError):
-    """A data file is missing or is not what its name promises."""
+    """A data file cannot be read or is not what its name promises. (A path to nothing is a ConfigError.)"""
 
 
 class ClusterError(RankzeroError):
     """The Kubernetes API refused or did not answer."""
+
+
+class UnreachableError(ClusterError):
+    """The Kubernetes API did not answer, or said that it cannot now: asking again may help."""
+
+
+class InternalError(RankzeroError):
+    """A bug in rankzero itself."""
+
+    exit_code = contract.EXIT_INTERNAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
     ``durable`` False leaves out the syncs, for what is written again in a moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Not the process id: in a pod it is always the same, and a pod that lingers may write to the same volume.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
             json.dump(document, file, indent=2)
@@ -29,12 +31,20 @@ def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
         sync_folder(path.parent)
 
 
-def read_json(path: Path) -> Any | None:
-    """The document in ``path``; None where there is none. Raises ValueError where it is not JSON."""
+def read_json(path: Path, *, damaged_is_absent: bool = False) -> Any | None:
+    """The document in ``path``; None where there is none. Raises ValueError where it is not JSON.
+
+    ``damaged_is_absent`` True answers None for that too: what was written without ``durable`` may be empty or
+    cut after a power loss.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except ValueError:
+        if damaged_is_absent:
+            return None
+        raise
 
 
 def sync_folder(folder: Path) -> None:
