@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ from rankzero.errors import CheckpointError
 from rankzero.train.checkpoint import STATE_FILE, Checkpoints
 from rankzero.train.distributed import process_group
 from tests.trainer.ranks import on_ranks
-from tests.waiting import until
 
 CPU = torch.device("cpu")
 
@@ -72,7 +73,30 @@ def damage_no_state(path: Path) -> None:
     (path / STATE_FILE).unlink()
 
 
-@pytest.mark.parametrize("damage", [damage_cut, damage_bit, damage_manifest, damage_no_manifest, damage_no_state])
+def damage_unreadable(path: Path) -> None:
+    """A file whose first byte cannot be read (EIO), as on a failing disk: address 0 of this process."""
+    (path / STATE_FILE).unlink()
+    (path / STATE_FILE).symlink_to("/proc/self/mem")
+    (path / contract.MANIFEST_FILE).write_text(json.dumps({"files": {STATE_FILE: {"size": 0, "sha256": ""}}}))
+
+
+def damage_manifest_is_a_folder(path: Path) -> None:
+    (path / contract.MANIFEST_FILE).unlink()
+    (path / contract.MANIFEST_FILE).mkdir()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_cut,
+        damage_bit,
+        damage_manifest,
+        damage_no_manifest,
+        damage_no_state,
+        damage_unreadable,
+        damage_manifest_is_a_folder,
+    ],
+)
 def test_a_damaged_checkpoint_is_left_out_with_the_reason_and_the_one_before_is_used(
     tmp_path: Path, damage: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,32 +108,116 @@ def test_a_damaged_checkpoint_is_left_out_with_the_reason_and_the_one_before_is_
     assert "step-0000000002 is left out: " in capsys.readouterr().out
 
 
-def test_a_save_that_is_killed_half_way_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
-    code = f"""
-import itertools, torch
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        ([], "its manifest has another form"),
+        ({}, "its manifest has another form"),
+        ({"files": []}, "its manifest does not name state.pt"),
+        ({"files": {}}, "its manifest does not name state.pt"),
+        ({"files": {STATE_FILE: {}}}, "its manifest has another form"),
+        ({"files": {STATE_FILE: 5}}, "its manifest has another form"),
+        (None, "it has no manifest"),
+    ],
+)
+def test_a_manifest_of_another_form_is_a_reason_and_no_traceback(tmp_path: Path, manifest: Any, reason: str) -> None:
+    checkpoints = save_steps(tmp_path, 1)
+    newest = next(iter(checkpoints))
+    (newest / contract.MANIFEST_FILE).write_text(json.dumps(manifest))
+    assert checkpoints.verify(newest) == reason
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_what_has_just_been_saved_stays_though_damaged_ones_look_newer(tmp_path: Path, keep: int) -> None:
+    """A run whose newest checkpoints are damaged goes on from an older one and saves lower steps again."""
+    for path in save_steps(tmp_path, 200, 300):
+        damage_cut(path)
+    checkpoints = save_steps(tmp_path, 50, keep=keep)
+    assert [path.name for path in checkpoints] == ["step-0000000050"]
+    state = load(checkpoints)
+    assert state is not None
+    assert state["step"] == 50
+
+
+def test_a_step_that_is_saved_again_replaces_the_one_before(tmp_path: Path) -> None:
+    checkpoints = save_steps(tmp_path, 1)
+    damage_cut(next(iter(checkpoints)))
+    assert [checkpoints.verify(path) for path in save_steps(tmp_path, 1)] == [""]
+    assert names(checkpoints) == ["step-0000000001"]
+
+
+def names(checkpoints: Checkpoints) -> list[str]:
+    """Everything in the folder, unfinished work included."""
+    return sorted(path.name for path in checkpoints.folder.iterdir())
+
+
+SIZE = 8_000_000
+"""Bytes of the state that the killed save writes."""
+KILLED_IN_A_SAVE = """
+import resource, signal, sys, torch
 from pathlib import Path
 from rankzero.config import TrainConfig
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import process_group
+folder, size, limit = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 with process_group(TrainConfig(backend="gloo")):
-    checkpoints = Checkpoints(Path({str(tmp_path)!r}), keep=2)
-    for step in itertools.count(1):
-        checkpoints.save(step, {{"weight": torch.zeros(2_000_000)}})
+    checkpoints = Checkpoints(folder, keep=1)
+    checkpoints.save(1, {"weight": torch.zeros(size // 4)})
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    checkpoints.save(2, {"weight": torch.zeros(size // 4)})
 """
-    checkpoints = Checkpoints(tmp_path, keep=2)
-    for _ in range(3):  # each kill falls into another moment of a save
-        before = {path.name for path in checkpoints}
-        process = subprocess.Popen([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)})
-        try:
-            until(lambda b=before: {p.name for p in checkpoints} - b, timeout=60, what="a new checkpoint")  # type: ignore[misc]
-        finally:
-            process.kill()
-            process.wait()
-        assert [checkpoints.verify(path) for path in checkpoints] == [""] * len(list(checkpoints))
-    assert load(checkpoints) is not None
 
 
-def test_a_full_or_readonly_volume_is_an_error_with_a_fix_and_the_old_checkpoint_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [1, SIZE // 2, SIZE])
+def test_a_save_that_is_killed_while_it_writes_leaves_the_checkpoint_before_and_is_cleared_away(
+    tmp_path: Path, written: int
+) -> None:
+    """The kernel kills the process the moment its file would grow beyond ``written`` bytes."""
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_IN_A_SAVE, tmp_path, str(SIZE), str(written)],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGXFSZ
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    assert (checkpoints.folder / ".step-0000000002.tmp" / STATE_FILE).stat().st_size == written
+    state = load(checkpoints)
+    assert state is not None
+    assert state["step"] == 1
+    save_steps(tmp_path, 3, keep=1)
+    assert names(checkpoints) == ["step-0000000003"]
+
+
+@pytest.fixture
+def small_volume(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system can be mounted by root alone: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_volume_is_said_and_what_was_written_does_not_stay_in_the_way(small_volume: Path) -> None:
+    checkpoints = save_steps(small_volume, 1)
+    with process_group(TrainConfig(backend="gloo")):
+        with pytest.raises(CheckpointError) as caught:
+            checkpoints.save(2, {"weight": torch.zeros(SIZE // 2)})
+        assert "checkpoint of step 2 could not be written: No space left on device" in caught.value.message
+        assert "is the checkpoint volume full?" in caught.value.hint
+        assert names(checkpoints) == ["step-0000000001"]
+        checkpoints.save(3, {"weight": torch.zeros(SIZE // 8)})  # 4 MB fit only where the failed one has gone
+    assert [checkpoints.verify(path) for path in checkpoints] == ["", ""]
+
+
+def test_a_volume_that_refuses_is_an_error_with_a_fix_and_the_old_checkpoint_stays(tmp_path: Path) -> None:
     checkpoints = save_steps(tmp_path, 1)
     (tmp_path / contract.CHECKPOINTS_DIR / ".step-0000000002.tmp").write_text("in the way")
     with pytest.raises(CheckpointError, match="checkpoint of step 2 could not be written"):

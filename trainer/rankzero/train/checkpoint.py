@@ -1,7 +1,8 @@
 """Checkpoints that are whole or not there, for state that every rank holds alike (DDP).
 
 A checkpoint is written under a temporary name, synced, completed by its manifest, then renamed. Only a folder
-whose manifest matches its files is ever loaded; the newest such folder is never deleted.
+whose manifest matches its files is ever loaded. What has just been written is never deleted: retention counts
+from there backwards, and what claims to be newer goes, since a run that saves step S went on from before it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 import torch.distributed as dist
@@ -48,9 +49,10 @@ class Checkpoints:
         if dist.get_rank() == 0:
             try:
                 self._write(step, {**state, "step": step, "random": states})
-                self._remove_old()
             except OSError as error:
-                problem = [f"{error.strerror}: {error.filename or self.folder}"]
+                problem = [f"{error.strerror or error}: {error.filename or self.folder}"]
+            else:
+                self._remove_all_but(step)
         dist.broadcast_object_list(problem)
         if problem[0]:
             raise CheckpointError(
@@ -80,19 +82,15 @@ class Checkpoints:
         """Why a checkpoint cannot be trusted; an empty text where it can."""
         try:
             manifest = read_json(path / contract.MANIFEST_FILE)
+            if manifest is None:
+                return "it has no manifest"
+            return _mismatch(path, manifest["files"])
+        except OSError as error:
+            return f"it cannot be read: {error.strerror or error}: {error.filename or path}"
         except ValueError:
             return "its manifest is not JSON"
-        if manifest is None:
-            return "it has no manifest"
-        for name, wanted in manifest["files"].items():
-            file = path / name
-            if not file.is_file():
-                return f"{name} is missing"
-            if file.stat().st_size != wanted["size"]:
-                return f"{name} has {file.stat().st_size} bytes, not {wanted['size']}"
-            if _sha256(file) != wanted["sha256"]:
-                return f"{name} does not match its checksum"
-        return ""
+        except (KeyError, TypeError, AttributeError):
+            return "its manifest has another form"
 
     def __iter__(self) -> Iterator[Path]:
         """All finished checkpoints, newest first."""
@@ -107,13 +105,25 @@ class Checkpoints:
         return None
 
     def _write(self, step: int, state: dict[str, Any]) -> None:
+        for leftover in self.folder.glob(".step-*"):  # of a save that was killed; it may hold much of the volume
+            shutil.rmtree(leftover)
         final = self.state_dir / contract.checkpoint_dir(step)
         temporary = final.with_name(f".{final.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        file = temporary / STATE_FILE
+        try:
+            self._fill(temporary, step, state)
+            if final.exists():  # a step that was trained again after a resume from an older checkpoint
+                final.rename(final.with_name(f".{final.name}.old"))
+            temporary.rename(final)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)  # on a full volume it is in the way of the next one
+            raise
+        sync_folder(self.folder)
+
+    def _fill(self, folder: Path, step: int, state: dict[str, Any]) -> None:
+        file = folder / STATE_FILE
         with file.open("wb") as out:
-            torch.save(state, out)
+            _save(state, out)
             out.flush()
             os.fsync(out.fileno())
         manifest = {
@@ -122,15 +132,17 @@ class Checkpoints:
             "versions": {"rankzero": rankzero.__version__, "torch": torch.__version__},
             "files": {STATE_FILE: {"size": file.stat().st_size, "sha256": _sha256(file)}},
         }
-        write_json(temporary / contract.MANIFEST_FILE, manifest)
-        if final.exists():  # a step that was trained again after a resume from an older checkpoint
-            shutil.rmtree(final)
-        temporary.rename(final)
-        sync_folder(self.folder)
+        write_json(folder / contract.MANIFEST_FILE, manifest)
 
-    def _remove_old(self) -> None:
-        for path in list(self)[self.keep :]:
-            shutil.rmtree(path)
+    def _remove_all_but(self, step: int) -> None:
+        """Remove what is not among the newest ``keep`` up to ``step``, and what that step has replaced."""
+        newest = (self.state_dir / contract.checkpoint_dir(step)).name
+        kept = [path for path in self if path.name <= newest][: self.keep]
+        for path in [*self.folder.glob(".step-*"), *(path for path in self if path not in kept)]:
+            try:
+                shutil.rmtree(path)
+            except OSError as error:  # no reason to end a run whose checkpoint is safe
+                print(f"checkpoint {path.name} could not be removed: {error.strerror or error}", flush=True)
 
 
 def random_state() -> dict[str, Any]:
@@ -149,6 +161,31 @@ def restore_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"].cpu())
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"].cpu())
+
+
+def _save(state: dict[str, Any], out: BinaryIO) -> None:
+    """torch.save, but a full volume is the OSError that it is: torch's writer puts a RuntimeError of its own on top."""
+    try:
+        torch.save(state, out)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
+
+
+def _mismatch(folder: Path, files: dict[str, dict[str, Any]]) -> str:
+    """How the files in ``folder`` differ from what its manifest says of them."""
+    if STATE_FILE not in files:
+        return f"its manifest does not name {STATE_FILE}"
+    for name, wanted in files.items():
+        file = folder / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if (size := file.stat().st_size) != wanted["size"]:
+            return f"{name} has {size} bytes, not {wanted['size']}"
+        if _sha256(file) != wanted["sha256"]:
+            return f"{name} does not match its checksum"
+    return ""
 
 
 def _sha256(path: Path) -> str:
