@@ -81,7 +81,9 @@ def existing(stages: Stages, image: str) -> Ground:
         check_tag(tag)
     helm = shutil.which("helm")
     if helm is None:
-        raise ConfigError("helm is not on the PATH", hint="install Helm 3.14 or newer")
+        raise ConfigError(
+            "helm is not on the PATH", hint="install Helm 4, which is tested; 3.14 or newer is expected to do"
+        )
     with stages("Checking the cluster"):
         api = connect()
         with readable("the list of nodes"):

@@ -10,13 +10,27 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-DNS_NAME = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
-ABSOLUTE_PATH = r"^/[^:]+$"
-MEMORY = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)$"
-CPU = r"^([0-9]+(\.[0-9]+)?|[0-9]+m)$"
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_NAME = r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_ABOVE_0 = r"([1-9][0-9]*(\.[0-9]+)?|0\.0*[1-9][0-9]*)"
+_PATH_PART = r"[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*"
+
+DNS_LABEL = f"^{_LABEL}$"
+DNS_NAME = f"^{_DOMAIN}$"
+KEY = f"^({_DOMAIN}/)?{_NAME}$"
+"""Key of a label, an annotation or a taint."""
+LABEL_VALUE = f"^({_NAME})?$"
+RESOURCE_NAME = f"^{_DOMAIN}/{_NAME}$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-RESOURCE_NAME = r"^[-a-z0-9.]+/[-_.A-Za-z0-9]+$"
+REPOSITORY = f"^({_DOMAIN}(:[0-9]+)?/)?{_PATH_PART}(/{_PATH_PART})*$"
+"""Image without tag: a registry, with its port or without, and names."""
+MEMORY = f"^{_ABOVE_0}(k|M|G|T|Ki|Mi|Gi|Ti)$"
+CPU = f"^({_ABOVE_0}|[1-9][0-9]*m)$"
+PATH = r"^(/\.?[A-Za-z0-9_][-.A-Za-z0-9_]*)+$"
+"""Absolute path that is spelled one way only: without `.`, `..`, `//` and a `/` at the end."""
+LARGEST_ID = 2**31 - 1
+"""Of a user or group, in the Kubernetes API."""
 
 
 def section(properties: dict[str, Schema], *, required: tuple[str, ...] = (), doc: str = "") -> Schema:
@@ -35,6 +49,11 @@ def text(pattern: str = "", *, optional: bool = False, longest: int = 0, doc: st
     if longest:
         schema["maxLength"] = longest
     return _described(schema, doc)
+
+
+def object_name(*, optional: bool = False, doc: str = "") -> Schema:
+    """Name of a Kubernetes object."""
+    return text(DNS_NAME, optional=optional, longest=253, doc=doc)
 
 
 def choice(*values: str) -> Schema:
@@ -58,12 +77,12 @@ def list_of(item: Schema) -> Schema:
     return {"type": "array", "items": item}
 
 
-def map_of_texts(names: str = "") -> Schema:
-    """A mapping with free keys (matching ``names``) to texts."""
-    schema: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
-    if names:
-        schema["propertyNames"] = {"pattern": names}
-    return schema
+def map_of_texts(names: str, values: str = "") -> Schema:
+    """A mapping with free keys to texts, which match these patterns.
+
+    `propertyNames` would say the same, but Helm's message about it names the path of another key.
+    """
+    return {"type": "object", "additionalProperties": False, "patternProperties": {names: text(values)}}
 
 
 def _described(schema: Schema, doc: str) -> Schema:
@@ -73,19 +92,19 @@ def _described(schema: Schema, doc: str) -> Schema:
 DATASET = section(
     {
         "name": text(DNS_LABEL, longest=40, doc="Name of the dataset within the release."),
-        "mountPath": text(ABSOLUTE_PATH, doc="Where the trainer finds it."),
+        "mountPath": text(PATH, doc="Where the trainer finds it."),
         "readOnly": switch(doc="Read-only unless set to false."),
-        "claim": text(DNS_NAME, doc="Source: name of a claim in the release's namespace."),
+        "claim": object_name(doc="Source: name of a claim in the release's namespace."),
         "nfs": section(
             {
                 "server": text(r"^\S+$", doc="Host name or address of the NFS server."),
-                "path": text(ABSOLUTE_PATH, doc="Exported path."),
+                "path": text(r"^/.*$", doc="Exported path."),
             },
             required=("server", "path"),
             doc="Source: an NFS export, mounted by the nodes.",
         ),
         "hostPath": section(
-            {"path": text(ABSOLUTE_PATH, doc="Folder that exists on every node.")},
+            {"path": text(PATH, doc="Folder that exists on every node.")},
             required=("path",),
             doc="Source: a folder of the nodes.",
         ),
@@ -95,9 +114,9 @@ DATASET = section(
 
 TOLERATION = section(
     {
-        "key": text(doc="Key of the taint; empty with `Exists` means every taint."),
+        "key": text(KEY, optional=True, doc="Key of the taint; empty with `Exists` means every taint."),
         "operator": {**choice("Exists", "Equal"), "description": "How key and value are compared."},
-        "value": text(doc="Value of the taint, for `Equal`."),
+        "value": text(LABEL_VALUE, doc="Value of the taint, for `Equal`."),
         "effect": {
             **choice("NoSchedule", "PreferNoSchedule", "NoExecute"),
             "description": "Effect of the taint; left out means every effect.",
@@ -109,11 +128,11 @@ TOLERATION = section(
 FRAME: dict[str, Schema] = {
     "image": section(
         {
-            "repository": text(r"^[^\s@]+$", optional=True),
+            "repository": text(REPOSITORY, optional=True),
             "tag": text(r"^[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}$", optional=True),
             "digest": text(r"^sha256:[0-9a-f]{64}$", optional=True),
             "pullPolicy": choice("IfNotPresent", "Always", "Never"),
-            "pullSecrets": list_of(text(DNS_NAME)),
+            "pullSecrets": list_of(object_name()),
         }
     ),
     "run": section({"id": text(DNS_NAME, longest=63)}),
@@ -130,9 +149,9 @@ FRAME: dict[str, Schema] = {
     "checkpoints": section(
         {
             "size": text(MEMORY),
-            "storageClass": text(DNS_NAME, optional=True),
+            "storageClass": object_name(optional=True),
             "accessMode": choice("ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"),
-            "existingClaim": text(DNS_NAME, optional=True),
+            "existingClaim": object_name(optional=True),
             "keep": switch(),
         }
     ),
@@ -141,34 +160,29 @@ FRAME: dict[str, Schema] = {
         {
             "interface": text(r"^[^\s/]{1,15}$", optional=True),
             "ncclDebug": choice("", "VERSION", "WARN", "INFO", "TRACE"),
-            "env": map_of_texts(VARIABLE),
+            "env": map_of_texts(names=VARIABLE),
         }
     ),
     "scheduling": section(
         {
-            "nodeSelector": map_of_texts(),
+            "nodeSelector": map_of_texts(KEY, LABEL_VALUE),
             "tolerations": list_of(TOLERATION),
-            "affinity": section(
-                {
-                    "nodeAffinity": {"type": "object", "description": "As in the Kubernetes API."},
-                    "podAffinity": {"type": "object", "description": "As in the Kubernetes API."},
-                    "podAntiAffinity": {"type": "object", "description": "As in the Kubernetes API."},
-                }
-            ),
-            "priorityClassName": text(DNS_NAME, optional=True),
-            "nodeProfile": choice("ignored", "preferred", "required"),
+            "affinity": {"type": "object", "$ref": "#/$defs/V1Affinity"},
+            "priorityClassName": object_name(optional=True),
+            # Without quotes YAML reads `off` as false.
+            "nodeProfile": {"enum": ["off", False, "preferred", "required"]},
         }
     ),
-    "podAnnotations": map_of_texts(),
-    "podLabels": map_of_texts(),
+    "podAnnotations": map_of_texts(KEY),
+    "podLabels": map_of_texts(KEY, LABEL_VALUE),
     "terminationGracePeriodSeconds": whole(1, 86400),
-    "serviceAccount": section({"create": switch(), "name": text(DNS_NAME, optional=True)}),
+    "serviceAccount": section({"create": switch(), "name": object_name(optional=True)}),
     "securityContext": section(
         {
-            "runAsUser": whole(1),
-            "runAsGroup": whole(1),
-            "fsGroup": whole(1),
-            "supplementalGroups": list_of(whole(1)),
+            "runAsUser": whole(1, LARGEST_ID),
+            "runAsGroup": whole(1, LARGEST_ID),
+            "fsGroup": whole(1, LARGEST_ID),
+            "supplementalGroups": list_of(whole(1, LARGEST_ID)),
         }
     ),
 }

@@ -63,7 +63,7 @@ def _rows(path: str, schema: Schema, default: Any) -> Iterator[Row]:
 def _kind(schema: Schema) -> str:
     """Type and bounds in a few words."""
     if "enum" in schema:
-        return " \\| ".join(f"`{value or chr(34) * 2}`" for value in schema["enum"])
+        return " \\| ".join(f"`{value or chr(34) * 2}`" for value in schema["enum"] if isinstance(value, str))
     names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     words = " or ".join(names)
     bounds = [

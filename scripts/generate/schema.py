@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rankzero.config import LaunchConfig, TrainConfig, camel
 from rankzero.errors import ConfigError
-from scripts.generate import files
+from scripts.generate import affinity, files
 from scripts.generate.comments import load_values, read_comments
 from scripts.generate.frame import FRAME, Schema, section
 
@@ -43,7 +43,11 @@ def values_schema() -> Schema:
         )
     schema = section({key: parts[key] for key in values})
     describe(schema, values, read_comments(files.VALUES), "")
-    return {"$schema": DIALECT, "title": "Values of the rankzero chart", **schema}
+    schema["properties"]["global"] = {
+        "type": "object",
+        "description": "Helm adds this key where the chart is a dependency of another; it is not read.",
+    }
+    return {"$schema": DIALECT, "title": "Values of the rankzero chart", **schema, "$defs": affinity.definitions()}
 
 
 def whole_number_of_pods() -> Schema:
@@ -54,12 +58,18 @@ def whole_number_of_pods() -> Schema:
 
 
 def describe(schema: Schema, values: dict[str, Any], comments: dict[str, str], prefix: str) -> None:
-    """Put the comments of ``values.yaml`` on the keys it shows, and insist that each has one."""
+    """Put the comments and defaults of ``values.yaml`` on the keys it shows, and insist that each has a comment.
+
+    These keys are required: Helm fills in those that are left out, and drops those that are left blank.
+    """
+    schema["required"] = list(values)
     for key, part in schema["properties"].items():
         path = f"{prefix}{key}"
         is_section = "properties" in part and bool(values.get(key))
         if is_section:
             describe(part, values[key], comments, f"{path}.")
+        elif key in values:
+            part["default"] = values[key]
         if path in comments:
             part["description"] = comments[path]
         elif not is_section and "description" not in part:

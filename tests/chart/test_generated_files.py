@@ -37,8 +37,18 @@ def test_the_schema_is_itself_valid() -> None:
 
 @pytest.mark.parametrize("path", [files.VALUES, *golden.scenarios(), *sorted((REPO / "experiments").glob("*.yaml"))])
 def test_values_files_fit_the_schema(path: Path) -> None:
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = overlaid(load_values(files.VALUES), load_values(path))
     jsonschema.Draft202012Validator(schema_on_disk()).validate(values)
+
+
+def overlaid(defaults: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Defaults and values as Helm puts them together before it asks the schema."""
+    both = {
+        key: overlaid(defaults[key], values[key])
+        for key in defaults.keys() & values.keys()
+        if isinstance(values[key], dict)
+    }
+    return {**defaults, **values, **both}
 
 
 def mappings(part: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -49,12 +59,28 @@ def mappings(part: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
             yield from mappings(below, f"{path}.{key}")
     if "items" in part:
         yield from mappings(part["items"], f"{path}[]")
+    for name, below in part.get("$defs", {}).items():
+        yield from mappings(below, name)
 
 
 def test_no_mapping_takes_unknown_keys() -> None:
-    assert [
-        path for path, part in mappings(schema_on_disk(), "") if part.get("additionalProperties") is not False
-    ] == []
+    found = dict(mappings(schema_on_disk(), ""))
+    assert {"", ".checkpoints", ".datasets[].nfs", "V1PodAffinity"} <= found.keys()
+    assert [path for path, part in found.items() if part.get("additionalProperties") is not False] == []
+
+
+def test_the_schema_requires_every_key_of_the_values_and_tells_its_default() -> None:
+    """Helm fills in what is left out; what is still missing was left blank."""
+
+    def compare(part: dict[str, Any], values: dict[str, Any]) -> None:
+        assert part["required"] == list(values)
+        for key, value in values.items():
+            if "required" in part["properties"][key]:
+                compare(part["properties"][key], value)
+            else:
+                assert part["properties"][key]["default"] == value
+
+    compare(schema_on_disk(), load_values(files.VALUES))
 
 
 def test_no_default_is_null() -> None:

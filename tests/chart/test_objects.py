@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import yaml
 from rankzero import contract
 from scripts.cache import REPO
 from scripts.generate import files, helm
-from tests.chart.rendering import environment, minimal, only, pod_spec, render, run_config, trainer
+from tests.chart import kubernetes_types
+from tests.chart.rendering import Manifest, documents, environment, minimal, only, pod_spec, render, run_config, trainer
 
 
 def test_every_object_is_in_the_releases_namespace() -> None:
@@ -51,7 +53,11 @@ def test_an_upgrade_touches_no_field_that_cannot_change() -> None:
     for kind, spec in (("StatefulSet", "spec"), ("PersistentVolumeClaim", "spec"), ("RoleBinding", "roleRef")):
         old, new = only(before, kind)[spec], only(after, kind)[spec]
         assert {key: old[key] for key in old if key not in mutable} == {k: new[k] for k in new if k not in mutable}
-    assert [manifest["metadata"]["name"] for manifest in before] == [manifest["metadata"]["name"] for manifest in after]
+
+    def names(manifests: list[Manifest]) -> list[str]:
+        return [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] != "ConfigMap"]
+
+    assert names(before) == names(after)
 
 
 def test_no_selector_or_pod_label_carries_the_charts_version() -> None:
@@ -60,13 +66,88 @@ def test_no_selector_or_pod_label_carries_the_charts_version() -> None:
 
 
 def test_a_changed_setting_replaces_the_whole_group() -> None:
-    def annotations(epochs: int) -> str:
-        template = only(render(minimal({"train.epochs": epochs})), "StatefulSet")["spec"]["template"]
-        return str(template["metadata"]["annotations"])
+    def template(epochs: int) -> Manifest:
+        found: Manifest = only(render(minimal({"train.epochs": epochs})), "StatefulSet")["spec"]["template"]
+        return found
 
-    assert annotations(1) != annotations(2)
+    assert template(1) != template(2)
     strategy = only(render(minimal({})), "StatefulSet")["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
+
+
+def test_running_pods_keep_the_settings_they_were_started_with() -> None:
+    """A ConfigMap that changed under its name would reach them at their next attempt, each at another time."""
+
+    def settings(changes: dict[str, object]) -> tuple[str, str, str]:
+        manifests = render(minimal(changes))
+        config = only(manifests, "ConfigMap")
+        assert config["immutable"] is True
+        volumes = {volume["name"]: volume for volume in pod_spec(manifests)["volumes"]}
+        return (
+            config["metadata"]["name"],
+            volumes["config"]["configMap"]["name"],
+            environment(manifests)[contract.ENV_CONFIG_HASH],
+        )
+
+    name, mounted, hashed = settings({})
+    assert name == mounted == f"mnist-{hashed}"
+    assert settings({"image.tag": "0.2.0"}) == (name, mounted, hashed)
+    others: list[dict[str, object]] = [{"train.epochs": 2}, {"launch.args": ["--fast"]}, {"nodes": 2}]
+    for changes in others:
+        assert not set(settings(changes)) & {name, hashed}
+
+
+ODD = ["on", "null", "y", "e1"]
+"""Release names that YAML takes for something else where they stand without quotes."""
+
+
+@pytest.mark.parametrize("release", ODD)
+def test_texts_that_yaml_reads_as_something_else_stay_texts(release: str) -> None:
+    odd = {
+        "image": {"repository": "1", "tag": "1", "pullSecrets": ["1.5"]},
+        "run.id": "1e3",
+        "checkpoints.storageClass": "true",
+        "serviceAccount.name": "off",
+        "scheduling.priorityClassName": "no",
+        "network": {"interface": "0x10", "ncclDebug": "INFO", "env": {"y": "1"}},
+        "shm.size": "1Gi",
+        "datasets": [
+            {"name": "a", "mountPath": "/1", "claim": "123"},
+            {"name": "b", "mountPath": "/2", "nfs": {"server": "10", "path": "/exports #1: all"}},
+        ],
+    }
+    manifests = render(minimal(odd), release=release, extra=["--namespace", "2024"])
+    assert [problem for manifest in manifests for problem in kubernetes_types.problems(manifest)] == []
+    assert {manifest["metadata"]["namespace"] for manifest in manifests} == {"2024"}
+    assert only(manifests, "Role")["rules"][0]["resourceNames"] == [release]
+    assert only(manifests, "PersistentVolumeClaim")["spec"]["storageClassName"] == "true"
+    assert only(manifests, "RoleBinding")["subjects"][0]["name"] == "off"
+    pod = pod_spec(manifests)
+    assert (pod["serviceAccountName"], pod["priorityClassName"]) == ("off", "no")
+    assert pod["imagePullSecrets"] == [{"name": "1.5"}]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["dataset-a"]["persistentVolumeClaim"] == {"claimName": "123"}
+    assert volumes["dataset-b"]["nfs"] == {"server": "10", "path": "/exports #1: all"}
+    assert trainer(manifests)["image"] == "1:1"
+    found = environment(manifests)
+    assert (found[contract.ENV_RUN_NAME], found[contract.ENV_RUN_ID]) == (release, "1e3")
+    assert (found["NCCL_SOCKET_IFNAME"], found["y"]) == ("0x10", "1")
+
+
+def test_an_existing_claim_with_a_number_for_a_name_is_a_text() -> None:
+    manifests = render(minimal({"checkpoints.existingClaim": "123"}))
+    volumes = {volume["name"]: volume for volume in pod_spec(manifests)["volumes"]}
+    assert volumes["checkpoints"]["persistentVolumeClaim"]["claimName"] == "123"
+
+
+def test_the_chart_can_be_a_dependency_of_another(tmp_path: Path) -> None:
+    """Helm hands a dependency the key `global`, asked or not."""
+    shutil.copytree(files.CHART, tmp_path / "charts" / "rankzero")
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: umbrella\nversion: 1.0.0\n", encoding="utf-8")
+    values = {"global": {"team": "vision"}, "rankzero": minimal({"nodes": 3})}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    manifests = documents(helm.helm("template", "mnist", tmp_path))
+    assert only(manifests, "StatefulSet")["spec"]["replicas"] == 3
 
 
 def test_the_claim_outlives_the_release_unless_it_is_disposable() -> None:
@@ -139,6 +220,7 @@ def test_a_pod_that_asks_for_nothing_has_no_resources() -> None:
         ({"resources.memory": "3Gi"}, "1536Mi"),
         ({"resources.memory": "1.5Gi"}, "768Mi"),
         ({"resources.memory": "800G"}, "381469Mi"),
+        ({"resources.memory": "500k"}, "1Mi"),
         ({"resources.memory": "800Gi", "shm.size": "16Gi"}, "16Gi"),
     ],
 )
@@ -193,14 +275,16 @@ def test_two_pods_never_share_a_node() -> None:
     assert constraint["topologyKey"] == "kubernetes.io/hostname"
 
 
-@pytest.mark.parametrize("profile", ["ignored", "preferred", "required"])
-def test_the_node_profile_is_a_rule_of_its_own_strength(profile: str) -> None:
+@pytest.mark.parametrize("profile", ["off", False, "preferred", "required"])
+def test_the_node_profile_is_a_rule_of_its_own_strength(profile: str | bool) -> None:
+    """`off` without quotes is false in YAML."""
     node = pod_spec(render(minimal({"scheduling.nodeProfile": profile}))).get("affinity", {}).get("nodeAffinity", {})
     rule = [{"key": contract.LABEL_NODE_PROFILE, "operator": "Exists"}]
     assert (
         node
         == {
-            "ignored": {},
+            "off": {},
+            False: {},
             "preferred": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [
                     {"weight": 100, "preference": {"matchExpressions": rule}}

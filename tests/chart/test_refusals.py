@@ -73,12 +73,53 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "datasets[1].name is a, as is that of datasets[0]: give each dataset a name of its own",
     ),
     (
-        {"datasets": [CLAIM, {**CLAIM, "name": "b", "mountPath": "/data/a/"}]},
-        "datasets[1].mountPath is /data/a/, where datasets[0] already lies: choose another path",
+        {"datasets": [CLAIM, {**CLAIM, "name": "b"}]},
+        "datasets[1].mountPath is /data/a but /data/a holds datasets[0]: "
+        "choose a path that is neither above nor below it, e.g. /data/b",
+    ),
+    (
+        {"datasets": [CLAIM, {**CLAIM, "name": "b", "mountPath": "/data/a/b"}]},
+        "datasets[1].mountPath is /data/a/b but /data/a holds datasets[0]: "
+        "choose a path that is neither above nor below it, e.g. /data/b",
     ),
     (
         {"datasets": [{**CLAIM, "mountPath": "/checkpoints"}]},
-        "datasets[0].mountPath is /checkpoints, where the checkpoints already lies: choose another path",
+        "datasets[0].mountPath is /checkpoints but /checkpoints holds the checkpoints: "
+        "choose a path that is neither above nor below it, e.g. /data/a",
+    ),
+    (
+        {"datasets": [{**CLAIM, "mountPath": "/opt"}]},
+        "datasets[0].mountPath is /opt but /opt/rankzero holds the trainer: "
+        "choose a path that is neither above nor below it, e.g. /data/a",
+    ),
+    *(
+        (
+            {"datasets": [{**CLAIM, "mountPath": f"{path}{below}"}]},
+            f"datasets[0].mountPath is {path}{below} but {path} holds the system: "
+            "choose a path that is neither above nor below it, e.g. /data/a",
+        )
+        for path in ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/run")
+        for below in ("", "/x")
+    ),
+    (
+        {"scheduling.tolerations": [{"operator": "Equal", "value": "a"}]},
+        "scheduling.tolerations[0] has no key and operator Equal: "
+        "name the taint's key, or set operator to Exists to tolerate every taint",
+    ),
+    (
+        {"scheduling.tolerations": [{"key": "a"}, {}]},
+        "scheduling.tolerations[1] has no key and operator Equal: "
+        "name the taint's key, or set operator to Exists to tolerate every taint",
+    ),
+    (
+        {"scheduling.tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
+        "scheduling.tolerations[0].value is b but operator is Exists, which compares no value: "
+        "remove it or set operator to Equal",
+    ),
+    (
+        {"scheduling.tolerations": [{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 0}]},
+        "scheduling.tolerations[0].tolerationSeconds is set but effect is NoSchedule: "
+        "set effect to NoExecute or remove it",
     ),
     (
         {"network.env": {"RANKZERO_NODE_RANK": "0"}},
@@ -123,7 +164,20 @@ ACCEPTED: list[dict[str, Any]] = [
     {"nodes": 2, "checkpoints": {"accessMode": "ReadWriteOnce", "existingClaim": "shared"}},
     {"terminationGracePeriodSeconds": 21},
     {"shm.size": "2047Mi", "resources.memory": "2Gi"},
+    {"image.repository": "trainer"},
+    {"image.repository": "registry-1.example.com/a/b__c/d--e.f"},
     {"resources.cpu": 0.5},
+    {"resources.cpu": "0.5"},
+    {"checkpoints.size": "0.05Ti"},
+    {"datasets": [{**CLAIM, "mountPath": "/optional"}, {**CLAIM, "name": "b", "mountPath": "/data/ab"}]},
+    {"datasets": [{**CLAIM, "mountPath": "/home/me/.cache"}]},
+    {"datasets": [{"name": "a", "mountPath": "/a", "nfs": {"server": "fd00::1", "path": "/"}}]},
+    {"scheduling.tolerations": [{"operator": "Exists"}, {"key": "example.com/a", "value": ""}]},
+    {"scheduling.tolerations": [{"key": "a", "effect": "NoExecute", "tolerationSeconds": 0}]},
+    {"podLabels": {"example.com/team": "", "a": "A_b.c-d"}},
+    {"podAnnotations": {"example.com/note": "any text: even this"}},
+    {"train.seed": 2**53 - 1},
+    {"securityContext.runAsUser": 2**31 - 1},
     {"network.env": {"MASTER_PASSWORD_FILE": "/run/secrets/x", "RANKING": "1"}},
 ]
 
@@ -165,12 +219,15 @@ SCHEMA: list[tuple[dict[str, Any], str]] = [
     ({"securityContext.runAsUser": 0}, "at '/securityContext/runAsUser': minimum: got 0, want 1"),
     ({"network.env": {"NCCL_IB_DISABLE": 1}}, "at '/network/env/NCCL_IB_DISABLE': got number, want string"),
     (
-        {"scheduling.nodeProfile": "off"},
-        "at '/scheduling/nodeProfile': value must be one of 'ignored', 'preferred', 'required'",
+        {"scheduling.nodeProfile": True},
+        "at '/scheduling/nodeProfile': value must be one of 'off', false, 'preferred', 'required'",
     ),
+    ({"podLabels": {"a b": ""}}, "at '/podLabels': additional properties 'a b' not allowed"),
+    ({"podAnnotations": {"a/b/c": ""}}, "at '/podAnnotations': additional properties 'a/b/c' not allowed"),
+    ({"network.env": {"A-B": ""}}, "at '/network/env': additional properties 'A-B' not allowed"),
     (
-        {"datasets": [{"name": "a", "mountPath": "data", "claim": "a"}]},
-        "at '/datasets/0/mountPath': 'data' does not match pattern '^/[^:]+$'",
+        {"scheduling.nodeSelector": {"b c": ""}},
+        "at '/scheduling/nodeSelector': additional properties 'b c' not allowed",
     ),
 ]
 
@@ -178,3 +235,101 @@ SCHEMA: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "sentence"), SCHEMA, ids=lambda case: str(case)[:60])
 def test_keys_types_and_ranges_are_refused_by_the_schema(changes: dict[str, Any], sentence: str) -> None:
     assert refusals(minimal(changes)) == [sentence]
+
+
+BLANK: list[tuple[dict[str, Any], str]] = [
+    ({"checkpoints.keep": None}, "at '/checkpoints': missing property 'keep'"),
+    ({"checkpoints": None}, "at '': missing property 'checkpoints'"),
+    ({"securityContext.runAsUser": None}, "at '/securityContext': missing property 'runAsUser'"),
+    ({"run.id": None}, "at '/run': missing property 'id'"),
+    ({"launch": None}, "at '': missing property 'launch'"),
+    ({"launch.stopTimeout": None}, "at '/launch/stopTimeout': got null, want integer"),
+    ({"datasets": [{**CLAIM, "claim": None}]}, "at '/datasets/0/claim': got null, want string"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), BLANK, ids=lambda case: str(case)[:60])
+def test_a_key_left_blank_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    """Helm drops it together with its default: the claim would lose its keep-policy, the pod its user."""
+    assert refusals(minimal(changes)) == [sentence]
+
+
+MISSPELT: list[tuple[str, list[Any]]] = [
+    ("image.repository", ["reg/x:latest", "trainer:1", "oci://reg/x", "Reg.io/Me/Trainer", "reg/x/", "reg/x@sha256"]),
+    ("podLabels", [{"a": "has space"}, {"a": "-"}, {"a": "a" * 64}]),
+    ("scheduling.nodeSelector", [{"a": "b c"}]),
+    ("checkpoints.size", ["0Gi", "0.0Gi", "00Gi", "1", "Gi"]),
+    ("shm.size", ["0Gi"]),
+    ("resources.memory", ["0Gi"]),
+    ("resources.cpu", ["0", "0.0", "0m", 0]),
+    ("resources.gpuResource", ["gpu", "a..b/gpu"]),
+    ("serviceAccount.name", ["a..b", ".a", "a.-b", "a" * 254]),
+    ("checkpoints.existingClaim", ["a..b"]),
+    ("securityContext.fsGroup", [2**31]),
+    ("train.seed", [2**53, 2**53 + 1]),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in MISSPELT for value in values])
+def test_a_value_that_would_fail_or_change_on_its_way_is_refused_before_anything_is_made(
+    key: str, value: object
+) -> None:
+    (sentence,) = refusals(minimal({key: value}))
+    assert sentence.startswith(f"at '/{key.replace('.', '/')}")
+
+
+PATHS = ["data", "/", "//", "//tmp", "/.", "/..", "/dev/../tmp", "/data/", "/data #x", "/data\nx", "/data:x"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("key", ["mountPath", "hostPath"])
+def test_a_path_that_is_not_absolute_and_plain_is_refused(key: str, path: str) -> None:
+    dataset = {**CLAIM, "mountPath": path} if key == "mountPath" else {"name": "a", "mountPath": "/a"}
+    source = {} if key == "mountPath" else {"hostPath": {"path": path}, "readOnly": False}
+    (sentence,) = refusals(minimal({"datasets": [{**dataset, **source}]}))
+    assert sentence.startswith(f"at '/datasets/0/{key}")
+
+
+def node_affinity(**requirement: object) -> dict[str, Any]:
+    """Rules with one requirement on nodes."""
+    terms = [{"matchExpressions": [requirement]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+AFFINITY: list[tuple[dict[str, Any], str]] = [
+    ({"podAffinity": {"foo": 1}}, "at '/podAffinity': additional properties 'foo' not allowed"),
+    ({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}},
+     f"at '/nodeAffinity/{REQUIRED}/nodeSelectorTerms': minItems: got 0, want 1"),
+    ({"nodeAffinity": {PREFERRED: [{"weight": 101, "preference": {}}]}},
+     f"at '/nodeAffinity/{PREFERRED}/0/weight': maximum: got 101, want 100"),
+    ({"podAntiAffinity": {REQUIRED: [{"labelSelector": {}}]}},
+     f"at '/podAntiAffinity/{REQUIRED}/0': missing property 'topologyKey'"),
+    ({"podAffinity": {REQUIRED: [{"topologyKey": "a", "labelSelector": {"matchLabels": {"a": "b c"}}}]}},
+     f"at '/podAffinity/{REQUIRED}/0/labelSelector/matchLabels/a': 'b c' does not match pattern"),
+    (node_affinity(key="a", operator="Inn", values=["b"]), "value must be one of 'In', 'NotIn', 'Exists'"),
+    (node_affinity(key="a", operator="In"), "missing property 'values'"),
+    (node_affinity(key="a", operator="In", values=[]), "minItems: got 0, want 1"),
+    (node_affinity(key="a", operator="Exists", values=["b"]), "maxItems: got 1, want 0"),
+    (node_affinity(key="a", operator="Gt", values=["b"]), "'b' does not match pattern"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("affinity", "sentence"), AFFINITY, ids=lambda case: str(case)[:60])
+def test_affinity_that_the_cluster_would_refuse_is_refused(affinity: dict[str, Any], sentence: str) -> None:
+    found = refusals(minimal({"scheduling.affinity": affinity}))
+    assert sentence in found[-1].replace("at '/scheduling/affinity", "at '")
+
+
+def test_affinity_of_every_kind_is_accepted() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}, "namespaces": ["a"]}
+    pods = {REQUIRED: [term], PREFERRED: [{"weight": 1, "podAffinityTerm": term}]}
+    for requirement in (
+        {"operator": "NotIn", "values": ["b"]},
+        {"operator": "DoesNotExist"},
+        {"operator": "Lt", "values": ["8"]},
+    ):
+        rules = {**node_affinity(key="example.com/a", **requirement), "podAffinity": pods, "podAntiAffinity": pods}
+        assert render(minimal({"scheduling.affinity": rules}))

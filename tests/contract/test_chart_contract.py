@@ -22,6 +22,7 @@ def test_the_trainers_environment_is_the_closed_list(manifests: list[Manifest]) 
 def test_the_environment_says_who_the_pod_is(manifests: list[Manifest]) -> None:
     assert environment(manifests) == {
         contract.ENV_CONFIG: contract.CONFIG_PATH,
+        contract.ENV_CONFIG_HASH: only(manifests, "ConfigMap")["metadata"]["name"].removeprefix("mnist-"),
         contract.ENV_RUN_NAME: "mnist",
         contract.ENV_RUN_ID: "second",
         contract.ENV_WORKLOAD: "StatefulSet/mnist",

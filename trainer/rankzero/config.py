@@ -23,6 +23,9 @@ from rankzero.errors import ConfigError
 
 T = TypeVar("T")
 
+LARGEST_EXACT = 2**53 - 1
+"""Helm holds numbers as 64-bit floats: a whole number above this can arrive as another one."""
+
 
 def bounded(
     default: Any = dataclasses.MISSING,
@@ -90,9 +93,10 @@ class TrainConfig:
     """What a training script reads through :func:`load`."""
 
     backend: Literal["auto", "nccl", "gloo", "mpi"] = bounded(
-        "auto", doc="Collective backend; auto is nccl with a GPU and gloo without."
+        "auto",
+        doc="Collective backend; auto is nccl with a GPU and gloo without. The pinned PyTorch build lacks mpi.",
     )
-    seed: int = bounded(0, minimum=0, doc="Base of every random generator.")
+    seed: int = bounded(0, minimum=0, maximum=LARGEST_EXACT, doc="Base of every random generator.")
     epochs: int = bounded(1, minimum=1, doc="Passes over the training data.")
     batch_size: int = bounded(32, minimum=1, doc="Samples per rank and step.")
     learning_rate: float = bounded(1e-3, above=0, doc="Learning rate of one rank, before scaling.")

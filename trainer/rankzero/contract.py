@@ -11,6 +11,8 @@ API_GROUP = "rankzero.io"
 
 ENV_CONFIG = "RANKZERO_CONFIG"
 """Path of the mounted ``train.yaml``."""
+ENV_CONFIG_HASH = "RANKZERO_CONFIG_HASH"
+"""Names the settings in ``train.yaml``: pods with different ones come from different versions of the release."""
 ENV_RUN_NAME = "RANKZERO_RUN_NAME"
 """The Helm release name."""
 ENV_RUN_ID = "RANKZERO_RUN_ID"
@@ -31,6 +33,7 @@ ENV_NODE_NAME = "RANKZERO_NODE_NAME"
 
 CHART_ENV = (
     ENV_CONFIG,
+    ENV_CONFIG_HASH,
     ENV_RUN_NAME,
     ENV_RUN_ID,
     ENV_NAMESPACE,

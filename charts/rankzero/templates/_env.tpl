@@ -6,14 +6,16 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
 {{- $release := .root.Release -}}
 - name: RANKZERO_CONFIG
   value: /etc/rankzero/train.yaml
+- name: RANKZERO_CONFIG_HASH
+  value: {{ include "rankzero.configHash" .root | quote }}
 - name: RANKZERO_RUN_NAME
-  value: {{ $release.Name }}
+  value: {{ $release.Name | quote }}
 - name: RANKZERO_RUN_ID
   value: {{ .root.Values.run.id | quote }}
 - name: RANKZERO_WORKLOAD
-  value: {{ .kind }}/{{ $release.Name }}
+  value: {{ printf "%s/%s" .kind $release.Name | quote }}
 - name: RANKZERO_RANK0_HOST
-  value: {{ $release.Name }}-0.{{ $release.Name }}
+  value: {{ printf "%s-0.%s" $release.Name $release.Name | quote }}
 - name: RANKZERO_STATE_ROOT
   value: /checkpoints
 {{ include "rankzero.env.field" (list "RANKZERO_NODE_RANK" .nodeRankField) }}
@@ -31,10 +33,10 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
 {{- end }}
 {{- with .ncclDebug }}
 - name: NCCL_DEBUG
-  value: {{ . }}
+  value: {{ . | quote }}
 {{- end }}
 {{- range $name, $value := .env }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   value: {{ $value | quote }}
 {{- end }}
 {{- end }}

@@ -1,3 +1,8 @@
+{{/*
+What comes from the values or the release is quoted wherever it is written: YAML reads the release name `on` as a
+truth value and the tag `1:1` as a number.
+*/}}
+
 {{/* Image reference: repository[:tag][@digest]. */}}
 {{- define "rankzero.image" -}}
 {{- with .Values.image -}}
@@ -8,20 +13,20 @@
 {{/* Labels that select the pods. StatefulSets cannot change them, so nothing with a version belongs here. */}}
 {{- define "rankzero.selectorLabels" -}}
 app.kubernetes.io/name: rankzero
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "rankzero.labels" -}}
 {{ include "rankzero.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{/* metadata of an object named after the release. */}}
 {{- define "rankzero.metadata" -}}
-name: {{ .Release.Name }}
-namespace: {{ .Release.Namespace }}
+name: {{ .Release.Name | quote }}
+namespace: {{ .Release.Namespace | quote }}
 labels:
   {{- include "rankzero.labels" . | nindent 2 }}
 {{- end }}
@@ -45,6 +50,16 @@ labels:
 {{- dict "launch" (merge $shape .Values.launch) "train" .Values.train | toYaml }}
 {{- end }}
 
+{{/* First 12 digits of the SHA-256 of train.yaml. */}}
+{{- define "rankzero.configHash" -}}
+{{- include "rankzero.trainConfig" . | sha256sum | trunc 12 }}
+{{- end }}
+
+{{/* Name of the ConfigMap. Other settings are another object, so a running pod keeps those it started with. */}}
+{{- define "rankzero.configName" -}}
+{{- printf "%s-%s" .Release.Name (include "rankzero.configHash" .) }}
+{{- end }}
+
 {{/* The launcher's stopTimeout in seconds: the value given, else the launcher's own default. */}}
 {{- define "rankzero.stopTimeout" -}}
 {{- dig "stopTimeout" (include "rankzero.launchDefaults" . | fromJson).stopTimeout .Values.launch | int }}
@@ -61,7 +76,7 @@ labels:
 {{- if .Values.shm.size }}
 {{- .Values.shm.size }}
 {{- else if .Values.resources.memory }}
-{{- printf "%dMi" (div (include "rankzero.mebibytes" .Values.resources.memory | int64) 2) }}
+{{- printf "%dMi" (div (include "rankzero.mebibytes" .Values.resources.memory | int64) 2 | max 1) }}
 {{- else }}
 {{- printf "%sGi" (include "rankzero.procsPerNode" .) }}
 {{- end }}

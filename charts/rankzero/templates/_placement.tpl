@@ -23,7 +23,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -33,14 +33,16 @@ priorityClassName: {{ . }}
 {{- $affinity := deepCopy .Values.scheduling.affinity }}
 {{- $node := dig "nodeAffinity" dict $affinity }}
 {{- $prepared := dict "key" "rankzero.io/node-profile" "operator" "Exists" }}
-{{- if eq .Values.scheduling.nodeProfile "required" }}
+{{- /* Without quotes YAML reads `off` as false. */}}
+{{- $profile := toString .Values.scheduling.nodeProfile }}
+{{- if eq $profile "required" }}
 {{- $terms := list }}
 {{- range dig "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" (list dict) $node }}
 {{- $rules := append (dig "matchExpressions" list .) $prepared }}
 {{- $terms = append $terms (merge (dict "matchExpressions" $rules) .) }}
 {{- end }}
 {{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
-{{- else if eq .Values.scheduling.nodeProfile "preferred" }}
+{{- else if eq $profile "preferred" }}
 {{- $rule := dict "weight" 100 "preference" (dict "matchExpressions" (list $prepared)) }}
 {{- $preferred := append (dig "preferredDuringSchedulingIgnoredDuringExecution" list $node) $rule }}
 {{- $_ := set $node "preferredDuringSchedulingIgnoredDuringExecution" $preferred }}

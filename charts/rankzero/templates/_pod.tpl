@@ -9,13 +9,12 @@ The pod template that every kind of workload shares. Takes a dict:
 metadata:
   labels:
     {{- merge (include "rankzero.selectorLabels" .root | fromYaml) $values.podLabels | toYaml | nindent 4 }}
+  {{- with $values.podAnnotations }}
   annotations:
-    rankzero.io/config-hash: {{ include "rankzero.trainConfig" .root | sha256sum | trunc 12 | quote }}
-    {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
-    {{- end }}
+  {{- end }}
 spec:
-  serviceAccountName: {{ include "rankzero.serviceAccountName" .root }}
+  serviceAccountName: {{ include "rankzero.serviceAccountName" .root | quote }}
   # The launcher scales its own workload to 0 when the run has ended.
   automountServiceAccountToken: true
   enableServiceLinks: false
@@ -23,7 +22,7 @@ spec:
   {{- with $values.image.pullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ . }}
+    - name: {{ . | quote }}
     {{- end }}
   {{- end }}
   securityContext:

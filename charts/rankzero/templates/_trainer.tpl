@@ -1,8 +1,8 @@
 {{/* The one container. Takes the same dict as rankzero.podTemplate. */}}
 {{- define "rankzero.trainer" -}}
 - name: trainer
-  image: {{ include "rankzero.image" .root }}
-  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  image: {{ include "rankzero.image" .root | quote }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy | quote }}
   command: [rankzero, launch]
   env:
     {{- include "rankzero.env" . | nindent 4 }}

@@ -1,30 +1,30 @@
 {{- define "rankzero.volumes" -}}
 - name: config
   configMap:
-    name: {{ .Release.Name }}
+    name: {{ include "rankzero.configName" . | quote }}
 - name: checkpoints
   persistentVolumeClaim:
-    claimName: {{ include "rankzero.checkpointClaim" . }}
+    claimName: {{ include "rankzero.checkpointClaim" . | quote }}
 - name: shm
   emptyDir:
     medium: Memory
-    sizeLimit: {{ include "rankzero.shmSize" . }}
+    sizeLimit: {{ include "rankzero.shmSize" . | quote }}
 - name: tmp
   emptyDir: {}
 {{- range .Values.datasets }}
-- name: dataset-{{ .name }}
+- name: {{ printf "dataset-%s" .name | quote }}
   {{- with .claim }}
   persistentVolumeClaim:
-    claimName: {{ . }}
+    claimName: {{ . | quote }}
   {{- end }}
   {{- with .nfs }}
   nfs:
-    server: {{ .server }}
-    path: {{ .path }}
+    server: {{ .server | quote }}
+    path: {{ .path | quote }}
   {{- end }}
   {{- with .hostPath }}
   hostPath:
-    path: {{ .path }}
+    path: {{ .path | quote }}
     # A path that a node lacks must stop the pod, not become an empty dataset.
     type: Directory
   {{- end }}
@@ -42,8 +42,8 @@
 - name: tmp
   mountPath: /tmp
 {{- range .Values.datasets }}
-- name: dataset-{{ .name }}
-  mountPath: {{ .mountPath }}
+- name: {{ printf "dataset-%s" .name | quote }}
+  mountPath: {{ .mountPath | quote }}
   readOnly: {{ dig "readOnly" true . }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,66 @@
+"""The types below ``scheduling.affinity`` as schema definitions, from the official Kubernetes client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes import client
+
+from scripts.generate.frame import DNS_LABEL, KEY, LABEL_VALUE, Schema, choice, list_of, map_of_texts, text, whole
+
+ROOT = "V1Affinity"
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+# What the API server checks beyond the types. https://kubernetes.io/docs/reference/kubernetes-api/
+CHECKS: dict[str, dict[str, Schema]] = {
+    "V1LabelSelector": {"matchLabels": map_of_texts(KEY, LABEL_VALUE)},
+    "V1LabelSelectorRequirement": {
+        "key": text(KEY),
+        "operator": choice(*OPERATORS),
+        "values": list_of(text(LABEL_VALUE)),
+    },
+    "V1NodeSelector": {"nodeSelectorTerms": {"minItems": 1}},
+    "V1NodeSelectorRequirement": {
+        "key": text(KEY),
+        "operator": choice(*OPERATORS, "Gt", "Lt"),
+        "values": list_of(text(LABEL_VALUE)),
+    },
+    "V1PodAffinityTerm": {"namespaces": list_of(text(DNS_LABEL)), "topologyKey": text(KEY)},
+    "V1PreferredSchedulingTerm": {"weight": whole(1, 100)},
+    "V1WeightedPodAffinityTerm": {"weight": whole(1, 100)},
+}
+VALUES_BY_OPERATOR: dict[tuple[str, ...], Schema] = {
+    ("In", "NotIn"): {"required": ["values"], "properties": {"values": {"minItems": 1}}},
+    ("Exists", "DoesNotExist"): {"properties": {"values": {"maxItems": 0}}},
+    ("Gt", "Lt"): {
+        "required": ["values"],
+        "properties": {"values": {"minItems": 1, "maxItems": 1, "items": {"pattern": "^[0-9]+$"}}},
+    },
+}
+
+
+def definitions() -> dict[str, Schema]:
+    """The schema's ``$defs``: :data:`ROOT` and every type below it, closed and checked as the API server does."""
+    root: Schema = client.V1Affinity.model_json_schema(by_alias=True)
+    types: dict[str, Schema] = {ROOT: root, **root.pop("$defs")}
+    return {name: _definition(types[name], CHECKS.get(name, {})) for name in sorted(types)}
+
+
+def _definition(model: Schema, checks: dict[str, Schema]) -> Schema:
+    properties = {key: {**_type(part), **checks.get(key, {})} for key, part in model["properties"].items()}
+    schema: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
+    if "required" in model:
+        schema["required"] = model["required"]
+    if "operator" in properties:
+        schema["allOf"] = [
+            {"if": {"required": ["operator"], "properties": {"operator": {"enum": list(operators)}}}, "then": rule}
+            for operators, rule in VALUES_BY_OPERATOR.items()
+        ]
+    return schema
+
+
+def _type(part: Schema) -> Schema:
+    """Only the type: without the prose, and without the client's null, which Helm's values never hold."""
+    (kept,) = (option for option in part.get("anyOf", [part]) if option.get("type") != "null")
+    words: dict[str, Any] = {word: kept[word] for word in ("type", "$ref", "additionalProperties") if word in kept}
+    return {**words, "items": _type(kept["items"])} if "items" in kept else words
