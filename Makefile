@@ -52,7 +52,7 @@ lab: bootstrap ## The local cluster: build it, repair it, or bring it back after
 	$(RUN) scripts.lab up
 
 .PHONY: lab-down
-lab-down: bootstrap ## Remove the local cluster and everything it made
+lab-down: tools ## Remove the local cluster and everything it made
 	$(RUN) scripts.lab down
 
 .PHONY: build-image
@@ -68,5 +68,5 @@ tools: ## The Python environment only: needs neither root nor apt
 	@$(BOOTSTRAP) --tools-only
 
 .PHONY: clean-cache
-clean-cache: ## Remove everything that was built or fetched, after lab-down
+clean-cache: ## Remove the cache folder (programs, downloads, logs), after lab-down; says what stays
 	@$(PYTHON) -m scripts.clean

@@ -22,7 +22,7 @@ import venv
 from pathlib import Path
 
 from scripts.cache import REPO, cache_dir
-from scripts.lab.host import disk_parts, disk_problems, machine_problems, missing_apt_packages
+from scripts.lab.host import cache_problems, disk_parts, disk_problems, machine_problems, missing_apt_packages
 
 UV_VERSION = "0.13.9"
 ENVIRONMENT = REPO / ".venv"
@@ -42,9 +42,7 @@ def main(arguments: list[str]) -> int:
         help="the Python environment only (for test-fast, lint and an existing cluster): neither root nor apt",
     )
     tools_only = parser.parse_args(arguments).tools_only
-    problems = disk_problems(disk_parts()[:1]) if tools_only else machine_problems()
-    if not _has_ensurepip() and (tools_only or os.geteuid() != 0) and not uv_program().exists():
-        problems.append("Python's venv module is incomplete: install it with `apt-get install python3-venv`.")
+    problems = find_problems(tools_only=tools_only)
     if problems:
         _say("\n  - ".join(["This machine is not ready:", *problems]))
         return 1
@@ -57,6 +55,16 @@ def main(arguments: list[str]) -> int:
         _say(f"`{' '.join(map(str, error.cmd))}` ended with status {error.returncode}; its reason stands above.")
         return 1
     return 0
+
+
+def find_problems(*, tools_only: bool) -> list[str]:
+    """One sentence for each thing that is missing here and that this program cannot install."""
+    unusable = cache_problems()
+    problems = (unusable or disk_problems(disk_parts()[:1])) if tools_only else machine_problems()
+    needs_venv = not unusable and not uv_program().exists()
+    if needs_venv and not _has_ensurepip() and (tools_only or os.geteuid() != 0):
+        problems.append("Python's venv module is incomplete: install it with `apt-get install python3-venv`.")
+    return problems
 
 
 def install_apt_packages() -> None:

@@ -13,7 +13,14 @@ TAIL_LINES = 15
 
 
 class CommandError(RankzeroError):
-    """A program ended with a status other than 0, or could not be started."""
+    """A program ended with a status other than 0, or could not be started.
+
+    ``status`` is its exit status, None where it has none.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", status: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
 
 
 def run(
@@ -26,7 +33,7 @@ def run(
     timeout: float | None = None,
     hint: str = "",
 ) -> str:
-    """Run ``command`` and return its standard output.
+    """Run ``command`` and return its standard output; bytes that are no UTF-8 come as surrogates, line ends as written.
 
     ``env`` is added to the present environment; ``timeout`` is in seconds. With ``log`` both streams are
     appended to that file instead of being returned. Raises :class:`CommandError` with the last lines of output.
@@ -37,15 +44,22 @@ def run(
         if log:
             return _run_logged(words, environment, cwd, stdin, log, timeout, hint)
         done = subprocess.run(
-            words, env=environment, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+            words,
+            env=environment,
+            cwd=cwd,
+            input=None if stdin is None else stdin.encode(),
+            capture_output=True,
+            timeout=timeout,
+            check=False,
         )
     except FileNotFoundError as error:
         raise CommandError(f"{words[0]} is not installed", hint=hint or f"install {words[0]}") from error
     except subprocess.TimeoutExpired as error:
         raise CommandError(f"`{' '.join(words)}` did not end within {timeout:g} s", hint=hint) from error
     if done.returncode:
-        raise CommandError(_failure(words, done.returncode, done.stderr.strip() or done.stdout.strip()), hint=hint)
-    return done.stdout
+        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
+        raise CommandError(_failure(words, done.returncode, said), hint=hint, status=done.returncode)
+    return done.stdout.decode(errors="surrogateescape")
 
 
 def _run_logged(
@@ -76,7 +90,11 @@ def _run_logged(
         with log.open(encoding="utf-8", errors="replace") as written:
             written.seek(start)
             text = written.read()
-        raise CommandError(_failure(words, done.returncode, text.strip()), hint=hint or f"the whole output is in {log}")
+        raise CommandError(
+            _failure(words, done.returncode, text.strip()),
+            hint=hint or f"the whole output is in {log}",
+            status=done.returncode,
+        )
     return ""
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from rankzero.errors import RankzeroError
+from scripts.cache import CacheFolderError
 
 INTERRUPTED = 130
 """128 + SIGINT, as the shell counts."""
@@ -18,6 +19,9 @@ def guarded(command: Callable[[], int]) -> int:
     except RankzeroError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    except CacheFolderError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; the same command goes on from here\n")
         return INTERRUPTED

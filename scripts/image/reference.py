@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -117,10 +118,10 @@ def source() -> str:
 
 def uncommitted() -> bytes:
     """Everything about :data:`IMAGE_INPUTS` that the checked-out commit does not hold; empty in a clean tree."""
-    changes = git("diff", "HEAD", "--binary", "--", *IMAGE_INPUTS).encode()
+    changes = os.fsencode(git("diff", "HEAD", "--binary", "--", *IMAGE_INPUTS))
     new = git("ls-files", "--others", "--exclude-standard", "-z", "--", *IMAGE_INPUTS)
     for name in sorted(filter(None, new.split("\0"))):
-        changes += name.encode() + b"\0" + Path(REPO, name).read_bytes()
+        changes += os.fsencode(name) + b"\0" + Path(REPO, name).read_bytes()
     return changes
 
 

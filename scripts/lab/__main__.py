@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from scripts.entry import guarded
-from scripts.lab import cluster, gpus, kube, node_image, programs, registry, surroundings
+from scripts.lab import cluster, gpus, kube, programs, registry, surroundings
 from scripts.stages import Stages
 
 
@@ -41,9 +41,7 @@ def main() -> int:
         case "programs":
             cluster.build_programs(stages, options.families)
         case "node-image":
-            with stages("Node image"):
-                node_image.build_node_image()
-            _print(node_image.node_image())
+            _print(cluster.build_node_image(stages))
         case "gpus":
             gpus.advertise()
         case "run":

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from rankzero.errors import ConfigError, RankzeroError
 from scripts.cache import cache_dir
-from scripts.lab import gpus, host, images, kube, kubeadm, node_image, nodes, programs, registry, storage
+from scripts.lab import gpus, host, images, kernel, kube, kubeadm, lock, node_image, nodes, programs, registry, storage
 from scripts.lab.kube import kubectl
-from scripts.lab.podman import containers, podman, remove_containers, remove_volumes
+from scripts.lab.podman import containers, local_images, podman, remove_containers, remove_images, remove_volumes
 from scripts.lab.settings import (
     CONTROL,
     GPUS_PER_WORKER,
     LABEL,
+    LABEL_CACHE,
     LABEL_SPEC,
-    NAME,
     NODES,
     STORAGE_CLASS,
     WORKERS,
@@ -32,15 +32,18 @@ def up(stages: Stages) -> None:
     """Bring the cluster up from whatever state it is in; a running one is only checked."""
     check_host()
     with _only_one(stages):
+        refuse_another_caches_cluster(containers())
         build_programs(stages)
         with stages("Node image"):
             node_image.build_node_image()
         with stages("Registry"):
             nodes.ensure_network()
             registry.ensure_registry(node_image.node_image())
+            nodes.write_registry_files()
         with stages("Cluster images"):
             images.push_missing()
         with stages("Control plane"):
+            _keep_kernel_settings()
             _ensure_control_plane(stages)
         for node in WORKERS:
             with stages(node.name):
@@ -49,7 +52,7 @@ def up(stages: Stages) -> None:
             gpus.advertise()
             storage.install()
             kubectl("--namespace", "kube-system", "rollout", "status", "deployment/coredns", "--timeout", "120s")
-        _remove_old_images()
+        _remove_old_images(stages)
     stages.console.print(
         f"The cluster is up: {len(NODES)} nodes, {GPUS_PER_WORKER} advertised GPUs a worker, "
         f"storage class {STORAGE_CLASS}, images through {registry_host()}.\n"
@@ -60,16 +63,19 @@ def up(stages: Stages) -> None:
 
 def down(stages: Stages) -> None:
     """Remove every container, volume, network, image and file of the lab; the built programs stay."""
-    check_host()
+    _refuse(host.removal_problems())
     with _only_one(stages):
+        refuse_another_caches_cluster(containers())
         before = _free_gigabytes()
         with stages("Removing the cluster"):
             remove_containers(*containers())
+            images.remove_unfinished()
             remove_volumes(*podman("volume", "ls", "--quiet", "--filter", f"label={LABEL}").split())
             for network in podman("network", "ls", "--quiet", "--filter", f"label={LABEL}").split():
                 podman("network", "rm", network)
-            for image in _labelled_images():
-                podman("rmi", "--force", image)
+            _remove_images(stages, local_images())
+            if refused := kernel.put_back():
+                stages.console.print(f"Kernel settings that could not be put back: {', '.join(refused)}.")
             shutil.rmtree(cache_dir("lab"))
         stages.console.print(
             f"Removed the cluster, its volumes and its registry: {_free_gigabytes() - before:.1f} GB freed. "
@@ -80,6 +86,7 @@ def down(stages: Stages) -> None:
 def status() -> str:
     """What is there, in a few lines for a person."""
     present = containers()
+    refuse_another_caches_cluster(present)
     if not present:
         return "The cluster is not there; `make lab` builds it."
     lines = [f"{name:<24} {one['State']}" for name, one in sorted(present.items())]
@@ -97,6 +104,31 @@ def check_host() -> None:
     problems = host.machine_problems()
     if missing := host.missing_apt_packages():
         problems.append(f"Debian packages are missing: {' '.join(missing)}.")
+    _refuse(problems)
+
+
+def refuse_another_caches_cluster(present: dict[str, dict[str, Any]]) -> None:
+    """Raise where ``present`` (from :func:`containers`) mounts files of another cache folder than this process's."""
+    own = str(cache_dir())
+    for one in present.values():
+        owner = one["Labels"].get(LABEL_CACHE, own)
+        if owner != own:
+            raise ConfigError(
+                f"this machine has a cluster already, made from the cache folder {owner} (here it is {own})",
+                hint=f"use that one by setting RANKZERO_CACHE={owner}, or remove it first: "
+                f"make lab-down RANKZERO_CACHE={owner}",
+            )
+
+
+def build_node_image(stages: Stages) -> str:
+    """Build the node image alone and return its reference."""
+    _refuse(host.root_problems())
+    with _only_one(stages), stages("Node image"):
+        node_image.build_node_image()
+    return node_image.node_image()
+
+
+def _refuse(problems: Sequence[str]) -> None:
     if problems:
         raise RankzeroError(
             "\n  - ".join(["this machine cannot run the local cluster:", *problems]),
@@ -178,32 +210,27 @@ def _assign_pod_addresses(node: Node) -> None:
     kubectl("patch", "node", node.name, "--type", "merge", "--patch", json.dumps(patch))
 
 
-def _labelled_images() -> list[str]:
-    return podman("images", "--quiet", "--no-trunc", "--filter", f"label={LABEL}={NAME}").split()
+def _keep_kernel_settings() -> None:
+    present = containers()
+    if not any(node.name in present and present[node.name]["State"] == "running" for node in NODES):
+        kernel.keep()
 
 
-def _remove_old_images() -> None:
+def _remove_old_images(stages: Stages) -> None:
     """Images of earlier recipes; the present two are used by the nodes and by the next build."""
-    kept = {
-        podman("image", "inspect", "--format", "{{.Id}}", reference).strip()
-        for reference in (node_image.node_image(), node_image.rootfs_image())
-    }
-    for image in set(_labelled_images()):
-        if image.removeprefix("sha256:") not in kept:
-            podman("rmi", "--force", image)
+    _remove_images(stages, sorted({*local_images()} - {node_image.node_image(), node_image.rootfs_image()}))
+
+
+def _remove_images(stages: Stages, references: Sequence[str]) -> None:
+    for kept in remove_images(*references):
+        stages.console.print(f"{kept} stays: a container that is not the lab's stands on it (podman ps --all).")
 
 
 def _free_gigabytes() -> float:
     return shutil.disk_usage(host.CONTAINERS_ROOT if host.CONTAINERS_ROOT.exists() else "/").free / 1e9
 
 
-@contextmanager
-def _only_one(stages: Stages) -> Iterator[None]:
+def _only_one(stages: Stages) -> AbstractContextManager[None]:
     """Two `make lab` at once would undo each other: the second waits."""
-    with (cache_dir() / "lab.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            stages.console.print("Another command is at work on the cluster; waiting for it.")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    message = "Another command is at work on the cluster; waiting for it."
+    return lock.held(lock.CLUSTER, lambda: stages.console.print(message))

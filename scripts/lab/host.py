@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.cache import REPO, cache_dir
+from scripts.cache import REPO, CacheFolderError, cache_dir, cache_root, claim
 
 APT_PACKAGES = {
     "podman": "podman",
@@ -46,18 +46,27 @@ class DiskPart:
     gigabytes: float
     path: Path
     """Where it is put."""
+    elsewhere: str
+    """How it is put on another disk, as the end of a sentence."""
     present: Callable[[], bool]
 
 
 def disk_parts() -> list[DiskPart]:
     """What a fresh machine still has to hold: 40 GB in all. Sizes are measured, rounded up."""
-    cache = cache_dir()
+    cache = cache_root()
     return [
-        DiskPart("the Python environment", 8, REPO, lambda: Path(REPO, ".venv", "pyvenv.cfg").exists()),
+        DiskPart(
+            "the Python environment",
+            8,
+            REPO,
+            "move this checkout to a larger disk",
+            lambda: Path(REPO, ".venv", "pyvenv.cfg").exists(),
+        ),
         DiskPart(
             "the compiled programs",
             14,
             cache,
+            "set RANKZERO_CACHE to a folder on a larger disk",
             lambda: all(
                 any(cache.glob(f"programs/{module.parent.name}-*"))
                 for module in Path(REPO, "scripts/lab/programs").glob("*/go.mod")
@@ -67,6 +76,7 @@ def disk_parts() -> list[DiskPart]:
             "the cluster and the trainer image",
             18,
             CONTAINERS_ROOT,
+            f"mount a larger disk at {CONTAINERS_ROOT}",
             lambda: Path(cache, "lab", "kubeconfig").exists(),
         ),
     ]
@@ -74,25 +84,35 @@ def disk_parts() -> list[DiskPart]:
 
 def disk_problems(parts: Iterable[DiskPart]) -> list[str]:
     """One sentence for each file system that cannot hold the parts still missing."""
-    wanted: dict[int, tuple[Path, float]] = {}
+    by_device: dict[int, list[DiskPart]] = {}
     for part in parts:
         if not part.present():
-            place = _existing(part.path)
-            device = place.stat().st_dev
-            wanted[device] = (place, wanted.get(device, (place, 0.0))[1] + part.gigabytes)
+            by_device.setdefault(_existing(part.path).stat().st_dev, []).append(part)
     problems = []
-    for place, gigabytes in wanted.values():
+    for missing in by_device.values():
+        place = _existing(missing[-1].path)
         free = shutil.disk_usage(place).free / 1e9
-        if free < gigabytes:
+        needed = sum(part.gigabytes for part in missing)
+        if free < needed:
             problems.append(
-                f"The file system of {place} has {free:.0f} GB free, and {gigabytes:.0f} GB are needed: "
-                f"free {gigabytes - free:.0f} GB, or point RANKZERO_CACHE at a larger disk."
+                f"The file system of {place} has {free:.0f} GB free, and {needed:.0f} GB are needed for "
+                f"{' and '.join(part.name for part in missing)}: "
+                f"free {needed - free:.0f} GB, or {', or '.join(part.elsewhere for part in missing)}."
             )
     return problems
 
 
 def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
+
+
+def cache_problems() -> list[str]:
+    """The sentence about a cache folder that cannot be used, if it cannot."""
+    try:
+        claim()
+    except CacheFolderError as error:
+        return [str(error)]
+    return []
 
 
 def machine_problems() -> list[str]:
@@ -103,9 +123,23 @@ def machine_problems() -> list[str]:
         problems.append(f"This machine is {system} {machine}, and the local cluster needs Linux x86_64.")
     if not shutil.which("apt-get"):
         problems.append("apt-get was not found: the local cluster needs Debian 12 or another Linux with apt.")
-    if os.geteuid() != 0:
-        problems.append("The local cluster runs system containers and needs root: run the same command with sudo -E.")
+    problems += root_problems()
+    if unusable := cache_problems():
+        return problems + unusable
     return problems + disk_problems(disk_parts())
+
+
+def root_problems() -> list[str]:
+    """The sentence about missing rights, if they are missing."""
+    if os.geteuid() == 0:
+        return []
+    return ["The local cluster runs system containers and needs root: run the same command with sudo -E."]
+
+
+def removal_problems() -> list[str]:
+    """One sentence for each thing that keeps the lab from being removed. Free disk is none: removing makes it."""
+    missing = [program for program in ("podman", "buildah") if not shutil.which(program)]
+    return root_problems() + [f"{program} was not found: apt-get install {program}." for program in missing]
 
 
 def missing_apt_packages() -> list[str]:

@@ -15,12 +15,14 @@ from scripts.lab import programs, registry
 from scripts.lab.host import podman_env
 from scripts.lab.node_image import node_image
 from scripts.lab.podman import podman
-from scripts.lab.settings import NAME, registry_host
+from scripts.lab.settings import IMAGES, NAME, registry_host
 
 MIRROR = "registry.k8s.io"
 """Nodes ask the lab's registry for this one's images, below a path of this name."""
 CATATONIT = Path("/usr/bin/catatonit")
 EMPTY = "scratch"
+WORKING_CONTAINER = f"{NAME}-build-"
+"""buildah's containers in which the images are put together, before the program's name."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def toolbox_reference() -> str:
 def push_missing() -> list[str]:
     """Build and push what the registry lacks; returns the references."""
     pushed = []
+    remove_unfinished()
     if not registry.has_image(toolbox_reference()):
         pushed.append(registry.push(node_image(), toolbox_reference()))
     for image in cluster_images():
@@ -97,25 +100,30 @@ def push_missing() -> list[str]:
     return pushed
 
 
+def remove_unfinished() -> None:
+    """Remove the working containers of builds that were killed."""
+    listed = command.run(["buildah", "containers", "--format", "{{.ContainerName}}"], env=podman_env()).split()
+    for container in listed:
+        if container.startswith(WORKING_CONTAINER):
+            _buildah("rm", container)
+
+
+def _buildah(*words: str | Path) -> None:
+    command.run(["buildah", *words], env=podman_env(), log=cache_dir("logs") / "images.log")
+
+
 def _build_and_push(image: Image) -> None:
-    log = cache_dir("logs") / "images.log"
-
-    def buildah(*words: str | Path) -> None:
-        command.run(["buildah", *words], env=podman_env(), log=log)
-
-    local = f"localhost/{NAME}/build/{image.name}"
-    container = f"{NAME}-build-{image.name}"
+    local = f"{IMAGES}/build/{image.name}"
+    container = f"{WORKING_CONTAINER}{image.name}"
     entrypoint = json.dumps([image.name, *image.arguments])
-    if container in command.run(["buildah", "containers", "--format", "{{.ContainerName}}"], env=podman_env()).split():
-        buildah("rm", container)
-    buildah("from", "--name", container, "--pull-never", image.base)
+    _buildah("from", "--name", container, "--pull-never", image.base)
     try:
-        buildah("copy", "--chmod", "0755", container, image.program, f"/usr/local/bin/{image.name}")
-        buildah("config", "--entrypoint", entrypoint, "--cmd", "", container)
-        buildah("config", "--env", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", container)
-        buildah("commit", container, local)
+        _buildah("copy", "--chmod", "0755", container, image.program, f"/usr/local/bin/{image.name}")
+        _buildah("config", "--entrypoint", entrypoint, "--cmd", "", container)
+        _buildah("config", "--env", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", container)
+        _buildah("commit", container, local)
     finally:
-        buildah("rm", container)
+        _buildah("rm", container)
     try:
         registry.push(local, image.reference)
     finally:

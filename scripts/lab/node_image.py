@@ -9,7 +9,7 @@ from pathlib import Path
 from scripts import command
 from scripts.cache import cache_dir
 from scripts.lab.podman import podman, succeeds
-from scripts.lab.settings import LABEL, NAME
+from scripts.lab.settings import IMAGES, LABEL, NAME
 
 SUITE = "bookworm"
 """Debian 12: its systemd 252 still runs where the kernel has cgroup v1, which newer ones do not."""
@@ -40,23 +40,22 @@ DIES_WITH_US = (
     *("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL"),
 )
 RECIPE = Path(__file__).parent / "node"
-REPOSITORY = f"localhost/{NAME}"
 
 
 def rootfs_image() -> str:
     """Reference of the bare root file system; its tag changes with suite and packages."""
-    return f"{REPOSITORY}/rootfs:{_hash(SUITE.encode(), *(name.encode() for name in PACKAGES))}"
+    return f"{IMAGES}/rootfs:{_hash(SUITE.encode(), *(name.encode() for name in PACKAGES))}"
 
 
 def node_image() -> str:
     """Reference of the node image; its tag changes with the root file system and with every file of the recipe."""
     files = sorted(path for path in RECIPE.rglob("*") if path.is_file())
     content = [part for path in files for part in (str(path.relative_to(RECIPE)).encode(), path.read_bytes())]
-    return f"{REPOSITORY}/node:{_hash(rootfs_image().encode(), *content)}"
+    return f"{IMAGES}/node:{_hash(rootfs_image().encode(), *content)}"
 
 
 def build_node_image() -> None:
-    """Build what is missing of the two images; quick when nothing is."""
+    """Build what is missing of the two images; quick when nothing is. The caller holds the cluster's lock."""
     if succeeds("image", "exists", node_image()):
         return
     if not succeeds("image", "exists", rootfs_image()):

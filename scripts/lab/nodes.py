@@ -12,11 +12,18 @@ from scripts.cache import cache_dir
 from scripts.lab import programs
 from scripts.lab.images import MIRROR
 from scripts.lab.node_image import node_image
-from scripts.lab.podman import ask, execute, podman, remove_containers, remove_volumes, succeeds
+from scripts.lab.podman import (
+    ask,
+    container_labels,
+    execute,
+    podman,
+    remove_containers,
+    remove_volumes,
+    succeeds,
+)
 from scripts.lab.settings import (
     GATEWAY,
     LABEL,
-    LABEL_SPEC,
     NAME,
     NETWORK,
     NODES,
@@ -57,8 +64,7 @@ def ensure_network() -> None:
 
 
 def files(node: Node) -> dict[str, str]:
-    """The node's own settings: path below its folder in the cache -> content."""
-    mirror = f"http://{REGISTRY_ADDRESS}:{REGISTRY_NODE_PORT}"
+    """The node's own settings, read at its boot: path below its folder in the cache -> content."""
     routes = [f"route replace {peer.pods} via {peer.address}\n" for peer in NODES if peer != node]
     bridge = {
         "type": "bridge",
@@ -71,11 +77,18 @@ def files(node: Node) -> dict[str, str]:
     }
     plugins = [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}]
     network = {"cniVersion": "1.0.0", "name": NAME, "plugins": plugins}
-    pull = '  capabilities = ["pull", "resolve"]\n'
     return {
         "cni/10-bridge.conflist": json.dumps(network, indent=2) + "\n",
         "network/routes": "".join(routes),
         "network/nat": f"*nat\n-A POSTROUTING -s {node.pods} ! -d {PODS} -o eth0 -j MASQUERADE\nCOMMIT\n",
+    }
+
+
+def registry_files() -> dict[str, str]:
+    """Where a node finds the images of each registry, read at each pull: path as in :func:`files` -> content."""
+    mirror = f"http://{REGISTRY_ADDRESS}:{REGISTRY_NODE_PORT}"
+    pull = '  capabilities = ["pull", "resolve"]\n'
+    return {
         f"certs.d/{registry_host()}/hosts.toml": f'[host."{mirror}"]\n{pull}',
         f"certs.d/{MIRROR}/hosts.toml": f'[host."{mirror}/v2/{MIRROR}"]\n{pull}  override_path = true\n',
     }
@@ -110,21 +123,26 @@ def run_arguments(node: Node) -> list[str]:
 
 
 def spec_hash(extra: str) -> str:
-    """Changes with anything that the nodes are made from; ``extra`` is kubeadm's configuration."""
-    made_from = [(run_arguments(node), files(node)) for node in NODES]
-    return hashlib.sha256(json.dumps([made_from, extra]).encode()).hexdigest()[:12]
+    """Changes with the versions and the recipe that the nodes are made from; ``extra`` is kubeadm's configuration.
+
+    Not with the place of the cache folder or the registry's port: neither is a reason to lose a cluster.
+    """
+    made_from = json.dumps([[run_arguments(node), files(node)] for node in NODES] + [extra])
+    return hashlib.sha256(made_from.replace(str(cache_dir()), "").encode()).hexdigest()[:12]
+
+
+def write_registry_files() -> None:
+    """Tell all nodes, running ones too, where images are; references with an earlier port stay good."""
+    for node in NODES:
+        _write(node, registry_files())
 
 
 def create(node: Node, spec: str) -> None:
     """Make the node anew, without anything of an earlier container of its name, and wait until it has booted."""
     remove(node)
-    for name, content in files(node).items():
-        path = _settings_dir(node) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    labels = ("--label", f"{LABEL}={NAME}")
-    podman("volume", "create", *labels, node.volume)
-    podman("run", "--detach", *labels, "--label", f"{LABEL_SPEC}={spec}", *run_arguments(node))
+    _write(node, files(node))
+    podman("volume", "create", "--label", f"{LABEL}={NAME}", node.volume)
+    podman("run", "--detach", *container_labels(spec), *run_arguments(node))
     wait_until_booted(node)
 
 
@@ -177,6 +195,13 @@ def kubelet_started_at(node: Node) -> int:
 def _properties(node: Node, name: str, *units: str) -> list[str]:
     """The systemd property of the manager or of each unit; empty while systemd does not answer yet."""
     return (ask("exec", node.name, "systemctl", "show", f"--property={name}", "--value", *units) or "").split()
+
+
+def _write(node: Node, contents: dict[str, str]) -> None:
+    for name, content in contents.items():
+        path = _settings_dir(node) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
 
 
 def _settings_dir(node: Node) -> Path:

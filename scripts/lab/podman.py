@@ -11,7 +11,10 @@ from typing import Any
 from scripts import command
 from scripts.cache import cache_dir
 from scripts.lab.host import podman_env
-from scripts.lab.settings import LABEL
+from scripts.lab.settings import CONTAINERS, IMAGES, LABEL, LABEL_CACHE, LABEL_SPEC, NAME
+
+IMAGE_IN_USE = 2
+"""Exit status of `podman rmi` for an image that a container stands on."""
 
 
 def podman(*arguments: str | Path, stdin: str | None = None, log: str = "", timeout: float | None = None) -> str:
@@ -45,21 +48,67 @@ def succeeds(*arguments: str) -> bool:
     return ask(*arguments) is not None
 
 
+def container_labels(spec: str) -> list[str]:
+    """Options of `podman run` for each container of the lab; ``spec`` says what it is made from."""
+    labels = {LABEL: NAME, LABEL_SPEC: spec, LABEL_CACHE: str(cache_dir())}
+    return [word for name, value in labels.items() for word in ("--label", f"{name}={value}")]
+
+
 def containers() -> dict[str, dict[str, Any]]:
-    """The lab's containers by name, as `podman ps` describes them (``State``, ``Labels``), stopped ones included."""
-    listed = json.loads(podman("ps", "--all", "--filter", f"label={LABEL}", "--format", "json"))
-    return {one["Names"][0]: one for one in listed}
+    """The lab's containers by name, as `podman ps` describes them (``State``, ``Labels``), stopped ones included.
+
+    By their names: a label alone would also find every other container that stands on the node image.
+    """
+    listed = json.loads(podman("ps", "--all", "--format", "json"))
+    made_here = [one for one in listed if LABEL_SPEC in (one["Labels"] or {})]
+    return {name: one for one in made_here for name in one["Names"] if name in CONTAINERS}
 
 
 def remove_containers(*names: str) -> None:
     """Kill and remove containers; those that do not exist are passed over."""
     for name in names:
-        podman("rm", "--force", "--ignore", "--time", "0", name)
+        try:
+            podman("rm", "--force", "--ignore", "--time", "0", name)
+        except command.CommandError:
+            # podman 4.3 fails after the removal where a lock that it wants to free is gone.
+            if name in podman("ps", "--all", "--format", "{{.Names}}").split():
+                raise
 
 
 def remove_volumes(*names: str) -> None:
-    """Remove volumes; those that do not exist are passed over."""
-    present = podman("volume", "ls", "--quiet").split()
+    """Remove volumes; those that do not exist are passed over. Raises where a container still uses one."""
     for name in names:
-        if name in present:
-            podman("volume", "rm", "--force", name)
+        if name not in _volumes():
+            continue
+        try:
+            podman("volume", "rm", name)
+        except command.CommandError:
+            # As above.
+            if name in _volumes():
+                raise
+
+
+def _volumes() -> list[str]:
+    return podman("volume", "ls", "--quiet").split()
+
+
+def local_images() -> list[str]:
+    """The lab's images in podman's store, as ``NAME:TAG``."""
+    names = podman("images", "--format", "{{.Repository}}:{{.Tag}}").split()
+    return [name for name in names if name.startswith(f"{IMAGES}/")]
+
+
+def remove_images(*references: str) -> list[str]:
+    """Remove images and return those that stay because a container, which is not the lab's, stands on them.
+
+    What is made from an image, and is not itself named here, is left alone.
+    """
+    kept = []
+    for reference in references:
+        try:
+            podman("rmi", reference)
+        except command.CommandError as error:
+            if error.status != IMAGE_IN_USE:
+                raise
+            kept.append(reference)
+    return kept

@@ -13,6 +13,7 @@ from rankzero.errors import RankzeroError
 from scripts import command
 from scripts.bootstrap import uv_program
 from scripts.cache import cache_dir
+from scripts.lab import lock
 
 MODULES = Path(__file__).parent / "programs"
 GO_FALLBACK = "1.26.6"
@@ -64,6 +65,12 @@ def build(family: str) -> None:
 
     Raises :class:`~scripts.command.CommandError` with the compiler's last lines.
     """
+    with lock.held(_lock()):
+        if not folder(family).is_dir():
+            _build(family)
+
+
+def _build(family: str) -> None:
     target = folder(family)
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -87,9 +94,17 @@ def has_build_caches() -> bool:
 
 def remove_build_caches() -> None:
     """Free the 13 GB that the compiler leaves behind; the programs stay."""
-    # The module cache is read-only on purpose; go itself knows how to remove it.
-    command.run([go_program(), "clean", "-cache", "-modcache"], cwd=MODULES / names()[0], env=_go_env())
-    shutil.rmtree(cache_dir() / "go")
+    with lock.held(_lock()):
+        if not has_build_caches():
+            return
+        # The module cache is read-only on purpose; go itself knows how to remove it.
+        command.run([go_program(), "clean", "-cache", "-modcache"], cwd=MODULES / names()[0], env=_go_env())
+        shutil.rmtree(cache_dir() / "go")
+
+
+def _lock() -> Path:
+    """Beside the programs, not the cluster's: they are also built for tests that need neither cluster nor root."""
+    return cache_dir("programs") / ".lock"
 
 
 def _build_arguments(family: str) -> list[str]:

@@ -13,9 +13,8 @@ from typing import Any, cast
 from rankzero.errors import RankzeroError
 from scripts.cache import cache_dir
 from scripts.lab import programs
-from scripts.lab.podman import containers, podman, remove_containers, succeeds
+from scripts.lab.podman import container_labels, containers, podman, remove_containers, succeeds
 from scripts.lab.settings import (
-    LABEL,
     LABEL_SPEC,
     NAME,
     REGISTRY,
@@ -54,7 +53,7 @@ def ensure_registry(image: str) -> None:
         present = None
     if not present:
         podman(
-            *("run", "--detach", "--name", REGISTRY, "--label", f"{LABEL}={NAME}", "--label", f"{LABEL_SPEC}={spec}"),
+            *("run", "--detach", "--name", REGISTRY, *container_labels(spec)),
             *("--network", NAME, "--ip", REGISTRY_ADDRESS),
             *("--publish", f"127.0.0.1:{registry_port()}:{REGISTRY_NODE_PORT}"),
             *("--volume", f"{program}:/usr/local/bin/registry:ro", "--volume", f"{CONFIG}:/etc/registry.yaml:ro"),

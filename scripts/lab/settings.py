@@ -11,9 +11,14 @@ NAME = "rankzero-lab"
 """Name of the cluster and of its network, and the prefix of all its containers and volumes."""
 
 LABEL = "io.rankzero.lab"
-"""On every container, network, volume and image that the lab makes: what `down` may remove."""
+"""On every network and volume of the lab: what `down` may remove. Not asked of containers and images, which inherit
+the labels of the image that they are made from; they go by their names."""
 LABEL_SPEC = "io.rankzero.lab.spec"
-"""On a node: hash of everything it was made from (:func:`scripts.lab.nodes.spec_hash`)."""
+"""On each container of the lab: what it was made from; a node's is :func:`scripts.lab.nodes.spec_hash`."""
+LABEL_CACHE = "io.rankzero.lab.cache"
+"""On each container of the lab: the cache folder whose files it mounts."""
+IMAGES = f"localhost/{NAME}"
+"""Every image that the lab keeps in podman's store lies below this name."""
 
 NETWORK = "10.210.0.0/24"
 PODS = "10.211.0.0/16"
@@ -53,6 +58,7 @@ WORKERS = (
 )
 NODES = (CONTROL, *WORKERS)
 REGISTRY = f"{NAME}-registry"
+CONTAINERS = (REGISTRY, *(node.name for node in NODES))
 
 
 def registry_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,16 @@ def test_every_uncommitted_content_has_a_tag_of_its_own(checkout: Path) -> None:
 
     assert len(set(tags)) == len(tags)
     assert all("-dirty." in tag for tag in tags[1:])
+
+
+def test_changes_that_are_no_utf_8_or_differ_in_line_ends_alone_have_tags_of_their_own(checkout: Path) -> None:
+    tags = set()
+    for content in (b"name = 'Jos\xe9'\n", b"name = 'Jos\xe8'\n", b"x = 2\n", b"x = 2\r\n"):
+        (checkout / "trainer" / "code.py").write_bytes(content)
+        tags.add(reference.default_tag())
+    (checkout / "trainer" / os.fsdecode(b"caf\xe9.py")).write_text("", encoding="utf-8")
+    tags.add(reference.default_tag())
+    assert len(tags) == 5
 
 
 def test_what_does_not_enter_the_image_does_not_change_the_tag(checkout: Path) -> None:

@@ -13,13 +13,22 @@ from scripts.lab.host import DiskPart
 
 
 def part(gigabytes: float, path: Path, *, present: bool = False) -> DiskPart:
-    return DiskPart("something", gigabytes, path, lambda: present)
+    return DiskPart("something", gigabytes, path, "put it elsewhere", lambda: present)
 
 
 def test_a_full_disk_is_one_sentence_with_the_amount_that_is_missing(tmp_path: Path) -> None:
     (problem,) = host.disk_problems([part(1e6, tmp_path), part(1e6, tmp_path / "not" / "yet" / "there")])
     assert "2000000 GB are needed" in problem
-    assert "RANKZERO_CACHE" in problem
+    assert "something and something" in problem
+    assert "put it elsewhere" in problem
+
+
+def test_each_part_says_how_it_is_put_on_another_disk() -> None:
+    environment, programs, cluster = host.disk_parts()
+    assert "checkout" in environment.elsewhere
+    assert "RANKZERO_CACHE" in programs.elsewhere
+    assert str(host.CONTAINERS_ROOT) in cluster.elsewhere
+    assert "RANKZERO_CACHE" not in environment.elsewhere + cluster.elsewhere
 
 
 def test_what_is_already_there_needs_no_space(tmp_path: Path) -> None:

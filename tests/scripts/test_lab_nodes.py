@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from rankzero.errors import ConfigError
-from scripts.lab import kubeadm, nodes, settings, storage
+from scripts.lab import images, kubeadm, nodes, settings, storage
 
 
 def test_every_node_has_a_route_to_the_pods_of_each_other_node() -> None:
@@ -39,10 +40,38 @@ def test_a_changed_setting_of_kubeadm_makes_other_nodes_and_the_same_does_not() 
     assert nodes.spec_hash("a") != nodes.spec_hash("b")
 
 
-def test_a_changed_registry_port_makes_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = nodes.spec_hash("")
+def test_neither_another_registry_port_nor_another_cache_folder_makes_other_nodes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spec = nodes.spec_hash(kubeadm.init_config())
     monkeypatch.setenv("RANKZERO_REGISTRY_PORT", "5999")
+    monkeypatch.setenv("RANKZERO_CACHE", str(tmp_path))
+    assert nodes.spec_hash(kubeadm.init_config()) == spec
+
+
+@pytest.mark.parametrize("part", ["node_image", "run_arguments", "files"])
+def test_a_change_of_the_recipe_makes_other_nodes(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    before = nodes.spec_hash("")
+    changed: dict[str, object] = {
+        "node_image": lambda: "localhost/other:1",
+        "run_arguments": lambda _: ["--privileged"],
+        "files": lambda _: {"network/routes": ""},
+    }
+    monkeypatch.setattr(nodes, part, changed[part])
     assert nodes.spec_hash("") != before
+
+
+def test_running_nodes_learn_another_port_of_the_registry_and_keep_the_earlier_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RANKZERO_CACHE", str(tmp_path))
+    for port in ("5001", "5999"):
+        monkeypatch.setenv("RANKZERO_REGISTRY_PORT", port)
+        nodes.write_registry_files()
+    for node in settings.NODES:
+        folder = tmp_path / "lab" / "nodes" / node.name / "certs.d"
+        names = {"localhost:5001", "localhost:5999", images.MIRROR}
+        assert {path.name for path in folder.iterdir()} == names
 
 
 @pytest.mark.parametrize("port", ["80", "0", "65536", "http", "-1", "5001.5"])

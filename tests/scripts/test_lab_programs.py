@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -11,9 +12,30 @@ from rankzero.errors import RankzeroError
 from scripts.lab import images, programs
 
 
-def test_each_family_has_the_pinned_version_of_its_module() -> None:
-    assert programs.kubernetes_version() == programs.module_version("kubernetes", "k8s.io/kubernetes")
-    assert programs.module_version("helm", "helm.sh/helm/v4").startswith("v4.")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "module x\n\nrequire helm.sh/helm/v4 v4.3.1\n",
+        "module x\n\nrequire (\n\thelm.sh/helm/v4/extra v9.9.9\n\thelm.sh/helm/v4 v4.3.1 // indirect\n)\n",
+        "module x\n\ntool helm.sh/helm/v4/cmd/helm\n\nrequire helm.sh/helm/v4 v4.3.1\n",
+    ],
+)
+def test_the_version_is_the_one_that_go_mod_requires(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    monkeypatch.setattr(programs, "MODULES", tmp_path)
+    (tmp_path / "helm").mkdir()
+    (tmp_path / "helm" / "go.mod").write_text(text, encoding="utf-8")
+    assert programs.module_version("helm", "helm.sh/helm/v4") == "v4.3.1"
+
+
+def test_the_parts_of_kubernetes_have_the_version_of_the_whole() -> None:
+    """Its own go.mod replaces them by folders, which a consumer of the module does not have."""
+    text = (programs.MODULES / "kubernetes" / "go.mod").read_text(encoding="utf-8")
+    replaced = re.findall(r"^\s*(?:replace )?(k8s\.io/\S+) => (\S+) (v\S+)$", text, re.MULTILINE)
+    assert len(replaced) > 20
+    part = "v0." + programs.kubernetes_version().removeprefix("v1.")
+    assert {(path, target, version) for path, target, version in replaced if (path, part) != (target, version)} == set()
 
 
 def test_a_module_that_is_not_required_is_named_with_its_file() -> None:
