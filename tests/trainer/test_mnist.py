@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import gzip
+import importlib.util
+import shutil
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import torch
 import yaml
 
 from rankzero import contract
+from rankzero.errors import DataError
 from rankzero.train.checkpoint import STATE_FILE, Checkpoints
 from tests.launch.pods import REPO, PodGroup
 from tests.waiting import until
@@ -22,13 +25,24 @@ TRAIN = {
 }  # fmt: skip
 
 
-def group(folder: Path) -> PodGroup:
+def group(folder: Path, nodes: int = 2, **train: Any) -> PodGroup:
+    """Pods that run the example with the settings in ``TRAIN`` and ``train``."""
     folder.mkdir()
-    pods = PodGroup(folder, nodes=2, procs=1, args=[])
+    pods = PodGroup(folder, nodes=nodes, procs=1, args=[])
     for pod in pods.pods:
         launch = {**pods.launch, "script": str(EXAMPLE), "args": [], "statusPort": pod.status_port}
-        pod.config.write_text(yaml.safe_dump({"launch": launch, "train": TRAIN}))
+        pod.config.write_text(yaml.safe_dump({"launch": launch, "train": {**TRAIN, **train}}))
     return pods
+
+
+def mnist() -> ModuleType:
+    """The example as a module; scripts are no package."""
+    spec = importlib.util.spec_from_file_location("mnist_example", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def final_state(pods: PodGroup) -> dict[str, Any]:
@@ -67,11 +81,50 @@ def test_a_run_that_lost_a_pod_ends_with_the_same_bits_as_one_that_did_not(
         assert torch.equal(ours["model"][name], weight), name
 
 
-def test_missing_data_is_named_and_not_retried_for_ever(tmp_path: Path) -> None:
-    config = tmp_path / "train.yaml"
-    config.write_text(yaml.safe_dump({"launch": {"script": str(EXAMPLE)}, "train": {**TRAIN, "data": "/no/such"}}))
-    environment = {"PYTHONPATH": str(REPO / "trainer"), contract.ENV_CONFIG: str(config), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, EXAMPLE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "cannot read /no/such/mnist-10k-images-idx3-ubyte.gz" in done.stderr
-    assert "set train.data to the folder" in done.stderr
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ({"data": "/no/such"}, "ConfigError: cannot read /no/such/mnist-10k-images-idx3-ubyte.gz: No such file"),
+        (
+            {"batchSize": 8001},
+            "ConfigError: train.batchSize is 8001, more than a rank's share of the data (8000 of 8000 samples)",
+        ),
+    ],
+)
+def test_a_wrong_setting_ends_the_run_in_its_first_attempt_with_a_sentence(
+    tmp_path: Path, setting: dict[str, Any], sentence: str
+) -> None:
+    pods = group(tmp_path / "run", nodes=1, **setting)
+    [pod] = pods.pods
+    try:
+        assert pod.start().wait(60) == contract.EXIT_USAGE
+    finally:
+        pods.stop()
+        print(pod.output)
+    assert pods.outcome()["state"] == "failed"
+    assert sentence in pods.outcome()["reason"]
+    assert not pods.attempt(2)
+    assert "  fix: " in pod.output
+    assert "Traceback" not in pod.output
+
+
+def damaged(content: bytes) -> list[bytes]:
+    """Files that are no whole IDX file of bytes, compressed as the example's are."""
+    whole = gzip.compress(content)
+    bit = bytearray(whole)
+    bit[len(bit) // 2] ^= 1
+    shapes = [b"", b"\0\0\x08", b"\0\0\x08\x01\0\0\0\x05", b"\0\0\x08\x01\0\0\0\0", b"\x89PNG", content[:-1]]
+    return [b"", whole[: len(whole) // 2], bytes(bit), content, *map(gzip.compress, shapes)]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_damaged_data_file_is_an_error_that_names_it(tmp_path: Path, number: int) -> None:
+    example = mnist()
+    for file in example.DEFAULT_DATA.glob("*.gz"):
+        shutil.copy(file, tmp_path)
+    labels = tmp_path / "mnist-10k-labels-idx1-ubyte.gz"
+    labels.write_bytes(damaged(gzip.decompress(labels.read_bytes()))[number])
+    with pytest.raises(DataError, match="mnist-10k-labels") as caught:
+        example.load_digits(tmp_path)
+    assert caught.value.exit_code not in {0, contract.EXIT_USAGE}
+    assert caught.value.hint

@@ -9,8 +9,10 @@ Settings come from the `train:` part of the run's train.yaml ($RANKZERO_CONFIG) 
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import tempfile
+import zlib
 from pathlib import Path
 
 import torch
@@ -23,7 +25,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from rankzero import config as settings
 from rankzero import contract
 from rankzero.config import TrainConfig
-from rankzero.errors import DataError
+from rankzero.errors import ConfigError, DataError
+from rankzero.train import entry
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import Ranks, process_group, scaled_learning_rate
 from rankzero.train.progress import Progress, report_result, state_dir
@@ -58,25 +61,31 @@ class Digits(nn.Module):
 
 
 def load_idx(path: Path) -> Tensor:
-    """An IDX file (optionally gzipped) of bytes. Raises :class:`DataError` where it is missing or is none."""
+    """An IDX file (optionally gzipped) of bytes, not empty.
+
+    Raises :class:`ConfigError` where there is none, which trying again cannot mend, and :class:`DataError` where it
+    cannot be read or is damaged.
+    """
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"cannot read {path}: {error.strerror or error}", hint="set train.data to the folder"
-        ) from error
-    dimensions = raw[3] if raw[:3] == b"\0\0\x08" else 0
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="set train.data to the folder") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot read {path}: {error}", hint="fetch or convert it again") from error
+    dimensions = raw[3] if len(raw) > 3 and raw.startswith(b"\0\0\x08") else 0
     shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dimensions)]
-    values = torch.frombuffer(bytearray(raw[4 + 4 * dimensions :]), dtype=torch.uint8)
-    if not shape or values.numel() != torch.Size(shape).numel():
+    values = bytearray(raw[4 + 4 * dimensions :])
+    if not values or len(values) != math.prod(shape):
         raise DataError(f"{path} is not a whole IDX file of bytes", hint="fetch or convert it again")
-    return values.view(shape)
+    return torch.frombuffer(values, dtype=torch.uint8).view(shape)
 
 
 def load_digits(folder: Path) -> tuple[TensorDataset, TensorDataset]:
     """Training and test data: every fifth digit is for the test."""
     images = load_idx(folder / "mnist-10k-images-idx3-ubyte.gz").float().div(255).sub(0.1307).div(0.3081).unsqueeze(1)
     labels = load_idx(folder / "mnist-10k-labels-idx1-ubyte.gz").long()
+    if len(images) != len(labels):
+        raise DataError(f"{folder} has {len(images)} images and {len(labels)} labels", hint="fetch or convert it again")
     test = torch.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
     return TensorDataset(images[~test], labels[~test]), TensorDataset(images[test], labels[test])
 
@@ -100,6 +109,12 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     # A generator of its own: each pass of the loader draws a seed, which must not shift dropout after a resume.
     loader = DataLoader(training, config.batch_size, sampler=sampler, drop_last=True, generator=torch.Generator())
     steps_per_epoch = len(loader)
+    if not steps_per_epoch:
+        raise ConfigError(
+            f"train.batchSize is {config.batch_size}, more than a rank's share of the data "
+            f"({len(sampler)} of {len(training)} samples), so there is no step to make",
+            hint=f"set train.batchSize to at most {len(sampler)}, or train on fewer ranks",
+        )
     total_steps = config.epochs * steps_per_epoch
 
     torch.manual_seed(config.seed)  # the same start on every rank
@@ -164,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    entry.run(main)

@@ -1,6 +1,7 @@
 """What a run says about itself while it runs: one line for people, files for the launcher and for later.
 
 Every rank keeps its last heartbeat in progress/rank-NNNNN.json; rank 0 alone prints and appends to metrics.jsonl.
+A volume that refuses them is said once and ends no training.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,7 @@ class Progress:
         self._written = 0.0
         self._began = time.monotonic()
         self._resumed_from = resumed_from
+        self._complained = False
 
     def step(self, step: int, *, epoch: int, loss: float, learning_rate: float) -> None:
         """Report that optimizer step ``step`` (from 1) is done. Every rank calls it after each step."""
@@ -54,7 +58,8 @@ class Progress:
 
     def _heartbeat(self, now: float) -> None:
         if self._folder is not None:
-            write_json(self._folder / contract.progress_file(self.rank), self._beat, durable=False)
+            with self._best_effort():
+                write_json(self._folder / contract.progress_file(self.rank), self._beat, durable=False)
         self._written = now
 
     def _log(self, step: int, epoch: int, loss: float, learning_rate: float, now: float) -> None:
@@ -73,8 +78,17 @@ class Progress:
                 "loss": loss,
                 "learning_rate": learning_rate,
             }
-            with (self._folder / contract.METRICS_FILE).open("a", encoding="utf-8") as file:
+            with self._best_effort(), (self._folder / contract.METRICS_FILE).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+
+    @contextmanager
+    def _best_effort(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                print(f"progress cannot be recorded ({error}); training goes on without", flush=True)
 
 
 def report_result(**metrics: float) -> None:
