@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -70,9 +71,10 @@ class Pod:
     def delete(self) -> None:
         """SIGKILL for the launcher and all that it started."""
         assert self.process is not None
-        family = [self.process.pid, *descendants(self.process.pid)]
-        for pid in family:
-            os.kill(pid, signal.SIGKILL)
+        # From the top: a launcher that still lives would tell its group what happens to its workers.
+        for pid in [self.process.pid, *descendants(self.process.pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def terminate(self) -> None:
@@ -108,6 +110,7 @@ class PodGroup:
         self.launch = {
             "script": str(SCRIPT),
             "args": [str(folder), *args],
+            "warm": False,  # the spare has tests of its own, and would import torch for each of these
             "nodes": nodes,
             "procsPerNode": procs,
             "rendezvousPort": free_port(),
@@ -117,9 +120,9 @@ class PodGroup:
         }
         self.pods = [Pod(self, rank) for rank in range(nodes)]
 
-    def start(self) -> PodGroup:
+    def start(self, *, uid: str = "") -> PodGroup:
         for pod in self.pods:
-            pod.start()
+            pod.start(uid=uid)
         return self
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ from rankzero.errors import ConfigError, PreflightError
 from rankzero.launch import preflight
 from rankzero.launch.identity import Identity, from_environment
 from rankzero.launch.interface import interface_of, source_address
+from rankzero.launch.processes import inherit_orphans, kill_strays, living_descendants
 from rankzero.launch.starters import start_plainly
 from rankzero.launch.workers import WorkerGroup
 from tests.launch.pods import SCRIPT
@@ -31,7 +32,12 @@ def test_one_node_outside_kubernetes_needs_no_variables() -> None:
 @pytest.mark.parametrize("value", ["", "2", "-1", "x", "1.0"])
 def test_a_node_rank_that_cannot_be_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="RANKZERO_NODE_RANK"):
-        from_environment({contract.ENV_NODE_RANK: value}, nodes=2)
+        from_environment({contract.ENV_NODE_RANK: value, contract.ENV_POD_IP: "10.0.0.1"}, nodes=2)
+
+
+def test_several_nodes_need_an_address_that_the_others_reach() -> None:
+    with pytest.raises(ConfigError, match="RANKZERO_POD_IP is not set and the run has 2 nodes"):
+        from_environment({contract.ENV_NODE_RANK: "0"}, nodes=2)
 
 
 @pytest.mark.parametrize("value", ["..", "a/b", "/etc"])
@@ -108,3 +114,59 @@ def test_an_empty_or_broken_error_file_does_not_hide_the_failure(tmp_path: Path)
 def test_output_that_is_not_text_or_has_no_line_ends_does_not_stop_the_launcher(tmp_path: Path) -> None:
     code = "import sys; sys.stdout.buffer.write(b'\\xff' * 100_000); raise SystemExit(5)"
     assert run_worker(code, tmp_path)[0] == 5
+
+
+def test_an_end_by_a_realtime_signal_is_a_failure_like_others(tmp_path: Path) -> None:
+    assert run_worker("import os; os.kill(os.getpid(), 40)", tmp_path) == (168, "signal 40", "")
+
+
+def test_a_process_that_left_the_group_and_holds_the_pipe_hides_nothing(tmp_path: Path) -> None:
+    """A tool that turns itself into a daemon keeps the standard output it inherited."""
+    code = "import subprocess, sys; subprocess.Popen(['sleep', '1000'], start_new_session=True); raise SystemExit(6)"
+
+    others = set(living_descendants(os.getpid(), set()))  # of other tests in this process
+
+    async def scenario() -> int:
+        inherit_orphans()
+        environment = {**os.environ, "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_ERROR_FILE": str(tmp_path / "e")}
+        group = await WorkerGroup.start(start_plainly, ["-c", code], [environment], attempt=1, node_rank=0)
+        async with asyncio.timeout(10):
+            failure = await group.wait()
+            await group.stop(1.0)
+        kill_strays(others)
+        assert failure is not None
+        return failure.exit_code
+
+    assert asyncio.run(scenario()) == 6
+    assert living_descendants(os.getpid(), others) == []
+
+
+def test_the_failure_that_came_first_is_the_one_that_is_told(tmp_path: Path) -> None:
+    """Rank 1 fails, rank 0 follows, and rank 1 is the slower one to be read to its end."""
+    flag = tmp_path / "failed"
+    first = (
+        "import os, pathlib, subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True); "
+        f"pathlib.Path({str(flag)!r}).touch(); os._exit(5)"
+    )
+    follower = (
+        f"import os, pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.01)\n"
+        "time.sleep(0.3); os._exit(1)"
+    )
+    code = f"import os\nexec({first!r} if os.environ['RANK'] == '1' else {follower!r})"
+    others = set(living_descendants(os.getpid(), set()))  # of other tests in this process
+
+    async def scenario() -> int:
+        inherit_orphans()
+        environments = [
+            {**os.environ, "RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_ERROR_FILE": str(tmp_path / f"e{rank}")}
+            for rank in ("0", "1")
+        ]
+        group = await WorkerGroup.start(start_plainly, ["-c", code], environments, attempt=1, node_rank=0)
+        async with asyncio.timeout(10):
+            failure = await group.wait()
+            await group.stop(1.0)
+        kill_strays(others)
+        assert failure is not None
+        return failure.rank
+
+    assert asyncio.run(scenario()) == 1

@@ -44,9 +44,9 @@ def test_anything_else_is_refused(line: bytes) -> None:
 def test_a_failure_record_of_the_longest_kind_fits_into_a_message() -> None:
     from rankzero.launch.workers import LAST_LINE_LENGTH, LAST_LINES
 
-    worst = ["\u0001" * LAST_LINE_LENGTH] * LAST_LINES  # control characters take six bytes each
-    failure = WorkerFailed(1, 0, 0, 0, 1, "", "\u0001" * 1000, worst, 0.0)
-    assert len(encode(failure)) < protocol.MAX_LINE
+    for worst in ("\u0001", "\U0001f525"):  # control characters take six bytes each, others at most four
+        failure = WorkerFailed(1, 0, 0, 0, 1, "", worst * 1000, [worst * LAST_LINE_LENGTH] * LAST_LINES, 0.0)
+        assert len(encode(failure)) < protocol.MAX_LINE
 
 
 def test_a_failure_is_told_in_one_sentence() -> None:

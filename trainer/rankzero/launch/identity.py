@@ -30,6 +30,7 @@ class Identity:
     pod_uid: str
     pod_ip: str
     node_name: str
+    config_hash: str
     boot: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -50,6 +51,11 @@ def from_environment(environ: Mapping[str, str], *, nodes: int) -> Identity:
     missing or outside 0..nodes-1 and for a run name or id that is not one path component.
     """
     host = socket.gethostname()
+    if nodes > 1 and not environ.get(contract.ENV_POD_IP):
+        raise ConfigError(
+            f"{contract.ENV_POD_IP} is not set and the run has {nodes} nodes",
+            hint="the chart fills it from the pod's status; elsewhere set it to this machine's address",
+        )
     return Identity(
         run_name=_component(environ, contract.ENV_RUN_NAME, "local"),
         run_id=_component(environ, contract.ENV_RUN_ID, "main"),
@@ -62,6 +68,7 @@ def from_environment(environ: Mapping[str, str], *, nodes: int) -> Identity:
         pod_uid=environ.get(contract.ENV_POD_UID) or host,
         pod_ip=environ.get(contract.ENV_POD_IP) or "127.0.0.1",
         node_name=environ.get(contract.ENV_NODE_NAME) or host,
+        config_hash=environ.get(contract.ENV_CONFIG_HASH, ""),
     )
 
 

@@ -21,11 +21,14 @@ from rankzero.launch.coordinator import Coordinator, Outcome
 from rankzero.launch.identity import Identity
 from rankzero.launch.kubernetes_api import InCluster
 from rankzero.launch.member import Member
+from rankzero.launch.processes import inherit_orphans
 from rankzero.launch.protocol import Finish
 from rankzero.launch.records import Records
 from rankzero.launch.status import StatusServer
 
 RETRY_SCALE_EVERY = 10.0
+LEAVE_WITHIN = 10.0
+"""Seconds for tasks to end after their workers have; the pod's grace goes on meanwhile."""
 
 
 def launch(config_path: str) -> int:
@@ -56,13 +59,14 @@ class Launcher:
     def __init__(self, config: RunConfig, identity: Identity, config_path: str) -> None:
         self.config = config
         self.identity = identity
-        self.records = Records(identity.state_dir)
+        self.records = Records(identity.state_dir, identity.run_name, identity.run_id, identity.pod_uid)
         self.member = Member(config.launch, identity, config_path, say)
         self.coordinator: Coordinator | None = None
         self.stop_asked = asyncio.Event()
 
     async def run(self) -> int:
         """Take part until the run has ended or the pod is being stopped."""
+        inherit_orphans()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop_asked.set)
@@ -75,50 +79,69 @@ class Launcher:
             status.stop()
 
     async def _take_part(self) -> int:
-        work = asyncio.create_task(self._rank0() if self.identity.node_rank == 0 else self.member.run())
+        if self.identity.node_rank == 0:
+            self.coordinator = Coordinator(
+                self.config.launch,
+                run_key=self.identity.run_key,
+                config_hash=self.identity.config_hash,
+                master_address=self.identity.pod_ip,
+                records=self.records,
+                say=say,
+            )
+            server = await self._serve(self.coordinator)
+            work = asyncio.create_task(self._lead(self.coordinator))
+        else:
+            server = None
+            work = asyncio.create_task(self.member.run())
         asked = asyncio.create_task(self.stop_asked.wait())
-        await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            say("this pod is being stopped (SIGTERM): telling rank 0 and stopping the workers")
-            await self.member.leave("its pod is being stopped")
-            work.cancel()
-            await asyncio.wait({work})
-            return contract.EXIT_REQUEUE
-        finish = work.result()
-        say(f"the run has {finish.state}: {finish.reason}")
-        if finish.exit_code:
-            leave_termination_message(finish.reason)
-        await self._release()
-        return finish.exit_code
+        try:
+            await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                return await self._leave(work)
+            finish = work.result()
+            say(f"the run has {finish.state}: {finish.reason}")
+            if finish.exit_code:
+                leave_termination_message(finish.reason)
+            await self._release()
+            return finish.exit_code
+        finally:
+            asked.cancel()
+            if server is not None:
+                server.close()
+
+    async def _leave(self, work: asyncio.Task[Finish]) -> int:
+        """The pod is being stopped: everybody hears of it, the workers stop, the record is closed."""
+        say("this pod is being stopped (SIGTERM): telling rank 0 and stopping the workers")
+        await self.member.leave("its pod is being stopped")
+        work.cancel()
+        await asyncio.wait({work}, timeout=LEAVE_WITHIN)
+        if self.coordinator is not None:
+            await self.coordinator.close_interrupted()
+        return contract.EXIT_REQUEUE
 
     # --- Node rank 0 -------------------------------------------------------------------------------------
 
-    async def _rank0(self) -> Finish:
-        """Host the group and take part in it."""
-        if (ended := self._ended_before()) is not None:
-            return ended
-        self.records.write_run(
-            {"run": self.identity.run_name, "run_id": self.identity.run_id, "world_size": self.config.world_size}
-        )
-        coordinator = self.coordinator = Coordinator(
-            self.config.launch, self.identity.run_key, self.identity.pod_ip, self.records, say
-        )
-        server = await self._serve(coordinator)
+    async def _lead(self, coordinator: Coordinator) -> Finish:
+        """Decide on the run and take part in it. Whoever joins after its end is told how it ended."""
+        outcome = await asyncio.to_thread(self._ended_before)
+        if outcome is None:
+            outcome = await self._decide(coordinator)
+            await self._record(outcome)
+        await coordinator.announce(outcome)
+        return Finish(outcome.state, outcome.reason, outcome.exit_code)
+
+    async def _decide(self, coordinator: Coordinator) -> Outcome:
         member = asyncio.create_task(self.member.run())
         decide = asyncio.create_task(coordinator.run())
         try:
             await asyncio.wait({member, decide}, return_when=asyncio.FIRST_COMPLETED)
             if not decide.done():  # a member of rank 0 ends before its coordinator only by an error
                 member.result()
-            outcome = await decide
-            self._record(outcome)
-            await coordinator.announce(outcome)
-            return Finish(outcome.state, outcome.reason, outcome.exit_code)
+            return await decide
         finally:
             for task in (decide, member):
                 task.cancel()
-            await asyncio.wait({decide, member})
-            server.close()
+            await asyncio.wait({decide, member}, timeout=LEAVE_WITHIN)
 
     async def _serve(self, coordinator: Coordinator) -> asyncio.Server:
         port = self.config.launch.rendezvous_port
@@ -130,26 +153,46 @@ class Launcher:
                 hint="with the host network another program owns it; see which with `ss -ltnp`",
             ) from error
 
-    def _ended_before(self) -> Finish | None:
-        """A run that has succeeded is not run again; one that has failed is, since somebody started it again."""
-        outcome = self.records.outcome()
-        if outcome is None:
-            return None
-        if outcome["state"] == "succeeded":
-            say("this run has succeeded before; set run.id to train anew")
-            return Finish("succeeded", outcome["reason"], contract.EXIT_OK)
-        say(f"this run failed before ({outcome['reason']}); trying again")
-        self.records.set_outcome_aside()
-        return None
+    def _ended_before(self) -> Outcome | None:
+        """How the run ended, where there is nothing left to do; loads the records. Runs in a thread.
 
-    def _record(self, outcome: Outcome) -> None:
-        document = self.records.write_outcome(outcome.state, outcome.reason, outcome.exit_code)
+        A run that has succeeded is not run again. One that has failed is, but not by a mere restart of the
+        container in which it failed: only in a new pod, since then somebody started it again.
+        """
+        try:
+            self.records.load({"world_size": self.config.world_size})
+            outcome = self.records.outcome()
+            if outcome is None:
+                return None
+            if outcome["state"] == "succeeded":
+                say("this run has succeeded before; set run.id to train anew")
+            elif outcome["pod_uid"] != self.identity.pod_uid:
+                say(f"this run failed before ({outcome['reason']}); trying again")
+                self.records.set_outcome_aside()
+                return None
+            return Outcome(outcome["state"], outcome["reason"], outcome["exit_code"])
+        except OSError as error:
+            say(f"the checkpoint volume: {error.strerror or error}; going on without earlier records")
+            return None
+
+    async def _record(self, outcome: Outcome) -> None:
+        """Leave the outcome on the volume and as an Event; neither may keep the run from ending."""
+        if not await asyncio.to_thread(self._is_owner):
+            say("another pod has taken over node rank 0; leaving the outcome to it")
+            return
+        result = await asyncio.to_thread(self.records.result)
+        document = self.records.describe_outcome(outcome.state, outcome.reason, outcome.exit_code, result)
+        try:
+            await asyncio.to_thread(self.records.write_outcome, document)
+        except OSError as error:
+            say(f"could not write {contract.OUTCOME_FILE}: {error.strerror}")
         kind, _, name = self.identity.workload.partition("/")
         if not name:
             return
         good = outcome.state == "succeeded"
         try:
-            InCluster(self.identity.namespace).post_event(
+            await asyncio.to_thread(
+                InCluster(self.identity.namespace).post_event,
                 kind,
                 name,
                 reason=contract.EVENT_SUCCEEDED if good else contract.EVENT_FAILED,
@@ -159,6 +202,12 @@ class Launcher:
             )
         except ClusterError as error:
             say(f"could not record the Event: {error}")
+
+    def _is_owner(self) -> bool:
+        try:
+            return self.records.is_owner()
+        except OSError:
+            return True  # a volume that is away says nothing against this pod
 
     # --- The end -----------------------------------------------------------------------------------------
 
@@ -172,6 +221,8 @@ class Launcher:
         if kind != "StatefulSet":
             return
         while self.identity.node_rank == 0 and not self.stop_asked.is_set():
+            if not await asyncio.to_thread(self._is_owner):
+                break
             try:
                 await asyncio.to_thread(InCluster(self.identity.namespace).scale_to_zero, name)
                 say(f"scaled StatefulSet {name} to 0: its GPUs are free, its checkpoints stay")
@@ -213,16 +264,23 @@ class Launcher:
             "last_failure": member.last_failure.summary if member.last_failure else None,
         }
         if (coordinator := self.coordinator) is not None:
+            progress = self._progress()
             document["group"] = {
                 "state": coordinator.state,
                 "attempt": coordinator.attempt,
                 "nodes": self.config.launch.nodes,
                 "world_size": self.config.world_size,
                 "absent": coordinator.absent(),
-                "progress": self.records.progress(),
-                "attempts": self.records.summary(),
+                "progress": progress,
+                "attempts": self.records.summary(progress),
             }
         return document
+
+    def _progress(self) -> dict[str, Any]:
+        try:
+            return self.records.progress()
+        except OSError:
+            return {}
 
 
 async def _tick(status: StatusServer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -11,11 +10,12 @@ from pathlib import Path
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
-from rankzero.errors import Rank0UnreachableError, RankzeroError
+from rankzero.errors import Rank0UnreachableError
 from rankzero.launch import protocol, reach
 from rankzero.launch.environment import common_environment, worker_environments
 from rankzero.launch.identity import Identity
 from rankzero.launch.interface import interface_of, source_address
+from rankzero.launch.processes import kill_strays, reap_strays
 from rankzero.launch.protocol import (
     Finish,
     Heartbeat,
@@ -35,7 +35,7 @@ from rankzero.launch.protocol import (
 )
 from rankzero.launch.starters import Starter, start_plainly
 from rankzero.launch.warm import Warmth
-from rankzero.launch.workers import WorkerGroup, reap_orphans
+from rankzero.launch.workers import WorkerGroup, could_not_start
 
 HEARTBEAT_EVERY = 1.0
 
@@ -50,12 +50,13 @@ class Member:
         self.say = say
         self.state = "waiting"
         self.waiting_reason = "has not tried to reach rank 0 yet"
-        self.group: WorkerGroup | None = None
-        self.warmth: Warmth | None = None
         self.last_failure: WorkerFailed | None = None
+        self.warmth: Warmth | None = None
+        self._group: WorkerGroup | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._watch: asyncio.Task[None] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._changing = asyncio.Lock()
+        """Held while workers are started or stopped: a stop that is under way is waited for, not repeated."""
 
     async def run(self) -> Finish:
         """Join and work until the run has ended, joining again whenever rank 0 was lost.
@@ -66,26 +67,17 @@ class Member:
             self.warmth = Warmth(common_environment(os.environ, self.launch), self.launch.preload, self.say)
             await self.warmth.open()
         try:
-            return await self._run()
+            while True:
+                reader, self._writer = await self._join()
+                finish = await self._session(reader, self._writer)
+                if finish is not None:
+                    self.state = finish.state
+                    return finish
+                self.say("lost rank 0; workers are stopped, joining again")
         finally:
+            await self._stop_workers(float(self.launch.stop_timeout))
             if self.warmth is not None:
                 await self.warmth.close()
-
-    async def _run(self) -> Finish:
-        while True:
-            reader, writer = await self._join()
-            self._writer = writer
-            beats = asyncio.create_task(self._beat(writer))
-            try:
-                finish = await self._session(reader, writer)
-            finally:
-                beats.cancel()
-                writer.close()
-                await self._stop_workers(float(self.launch.stop_timeout))
-            if finish is not None:
-                self.state = finish.state
-                return finish
-            self.say("lost rank 0; workers are stopped, joining again")
 
     async def leave(self, reason: str) -> None:
         """This pod is being stopped: tell rank 0, then stop the workers with their grace."""
@@ -100,31 +92,27 @@ class Member:
         self.state = "waiting"
         # Rank 0 talks to itself: no DNS, no Service, no policy in between.
         host = "localhost" if self.identity.node_rank == 0 else self.identity.rank0_host
-        deadline = asyncio.get_running_loop().time() + self.launch.rank0_timeout
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.launch.rank0_timeout
         while True:
-            left = max(0.0, deadline - asyncio.get_running_loop().time())
+            left = max(0.0, deadline - clock())
             reader, writer = await reach.connect(host, self.launch.rendezvous_port, timeout=left, say=self._waiting)
-            try:
-                answer = await self._greet(reader, writer)
-            except ProtocolError as error:
-                writer.close()
-                raise Rank0UnreachableError(
-                    f"{host}:{self.launch.rendezvous_port} is not a rankzero coordinator: {error}",
-                    hint="another program listens on this port of the pod or, with the host network, of the node",
-                ) from error
-            if isinstance(answer, Welcome):
-                self.say(f"joined the group of {answer.nodes} as node rank {self.identity.node_rank}")
+            reason = await self._greet(reader, writer, host)
+            if not reason:
                 self.state, self.waiting_reason = "joined", ""
                 return reader, writer
             writer.close()
-            if isinstance(answer, Refused) and answer.final:
+            if clock() >= deadline:
                 raise Rank0UnreachableError(
-                    f"rank 0 refused this pod: {answer.reason}", hint="look for a second release or an old pod"
+                    f"rank 0 did not take this pod in within {self.launch.rank0_timeout} s: {reason}",
+                    hint="look at the log of node rank 0",
                 )
-            self._waiting("rank 0 closed the connection")
-            await asyncio.sleep(reach.FIRST_PAUSE)
+            if reason != self.waiting_reason:
+                self._waiting(reason)
+            await asyncio.sleep(reach.LONGEST_PAUSE)
 
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Message | None:
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> str:
+        """Introduce this pod; why it is not taken in now, empty where it is. Raises where it never will be."""
         me = self.identity
         hello = Hello(
             version=protocol.VERSION,
@@ -133,14 +121,30 @@ class Member:
             pod_name=me.pod_name,
             pod_uid=me.pod_uid,
             boot=me.boot,
-            address=me.pod_ip,
             node_name=me.node_name,
+            config_hash=me.config_hash,
         )
         await send(writer, hello)
         try:
-            return await asyncio.wait_for(receive(reader), reach.CONNECT_TIMEOUT)
+            async with asyncio.timeout(reach.CONNECT_TIMEOUT):
+                answer = await receive(reader)
         except TimeoutError:
-            return None
+            return "something accepts connections in rank 0's place and does not answer; a proxy, or a hung launcher"
+        except ProtocolError as error:
+            raise Rank0UnreachableError(
+                f"{host}:{self.launch.rendezvous_port} is not a rankzero coordinator: {error}",
+                hint="another program listens on this port of the pod or, with the host network, of the node",
+            ) from error
+        if isinstance(answer, Welcome):
+            self.say(f"joined the group of {answer.nodes} as node rank {me.node_rank}")
+            return ""
+        if isinstance(answer, Refused):
+            if answer.final:
+                raise Rank0UnreachableError(
+                    f"rank 0 refused this pod: {answer.reason}", hint="look for a second release or an old pod"
+                )
+            return f"rank 0 does not take this pod in: {answer.reason}"
+        return "rank 0 closed the connection"
 
     def _waiting(self, reason: str) -> None:
         self.waiting_reason = reason
@@ -149,81 +153,103 @@ class Member:
     # --- Working -----------------------------------------------------------------------------------------
 
     async def _session(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Finish | None:
-        """Do what rank 0 says; the end of the run, or None where the connection is lost."""
+        """Do what rank 0 says; the end of the run, or None where rank 0 is lost. Workers are gone afterwards."""
+        beats = asyncio.create_task(self._beat(writer))
+        try:
+            while (message := await self._next(reader)) is not None:
+                if isinstance(message, Finish):
+                    return message
+                if isinstance(message, Start):
+                    await self._start_workers(message, writer)
+                elif isinstance(message, Stop):
+                    self.say(f"stopping the workers of attempt {message.attempt}: {message.reason}")
+                    await self._stop_workers(message.grace)
+                    await send(writer, Stopped(message.attempt))
+            return None
+        finally:
+            beats.cancel()
+            writer.close()
+            await self._stop_workers(float(self.launch.stop_timeout))
+
+    async def _next(self, reader: asyncio.StreamReader) -> Message | None:
+        """The next message but heartbeats; None where rank 0 is silent for too long, gone, or not making sense."""
         while True:
             try:
-                message = await receive(reader)
+                async with asyncio.timeout(self.launch.heartbeat_timeout):
+                    message = await receive(reader)
+            except TimeoutError:
+                self.say(f"rank 0 sent no heartbeat for {self.launch.heartbeat_timeout} s")
+                return None
             except ProtocolError as error:
                 self.say(f"rank 0 sent something strange: {error}")
                 return None
-            if message is None or isinstance(message, Finish):
+            if not isinstance(message, Heartbeat):
                 return message
-            if isinstance(message, Start):
-                await self._start_workers(message, writer)
-            elif isinstance(message, Stop):
-                self.say(f"stopping the workers of attempt {message.attempt}: {message.reason}")
-                await self._stop_workers(message.grace)
-                await send(writer, Stopped(message.attempt))
 
     async def _start_workers(self, start: Start, writer: asyncio.StreamWriter) -> None:
-        self.state = "running"
-        self._scratch = tempfile.TemporaryDirectory(prefix=f"rankzero-attempt-{start.attempt}-")
-        starter: Starter = start_plainly
-        base = {**os.environ, contract.ENV_CONFIG: self.config_path}
-        if self.warmth is not None:
-            starter, extra = await self.warmth.starter()
-            base |= extra
-        environments = worker_environments(
-            base,
-            self.launch,
-            self.identity,
-            start,
-            self._interface(start),
-            Path(self._scratch.name),
-        )
-        script = [self.launch.script, *self.launch.args]
-        try:
-            self.group = await WorkerGroup.start(starter, script, environments, start.attempt, self.identity.node_rank)
-        except OSError as error:
-            raise RankzeroError(
-                f"cannot start {' '.join(script)}: {error.strerror}", hint="check limits on processes and memory"
-            ) from error
-        self._watch = asyncio.create_task(self._watch_workers(self.group, writer))
+        async with self._changing:
+            self.state = "running"
+            self._scratch = tempfile.TemporaryDirectory(prefix=f"rankzero-attempt-{start.attempt}-")
+            starter: Starter = start_plainly
+            base = {**os.environ, contract.ENV_CONFIG: self.config_path}
+            if self.warmth is not None:
+                starter, extra = await self.warmth.starter()
+                base |= extra
+            environments = worker_environments(
+                base, self.launch, self.identity, start, self._interface(start), Path(self._scratch.name)
+            )
+            script = [self.launch.script, *self.launch.args]
+            try:
+                self._group = await WorkerGroup.start(
+                    starter, script, environments, start.attempt, self.identity.node_rank
+                )
+            except (OSError, ValueError) as error:
+                rank = self.identity.node_rank * self.launch.procs_per_node
+                await self._report(could_not_start(error, start.attempt, self.identity.node_rank, rank), writer)
+                return
+            self._group.on_end(lambda failure: self._workers_ended(failure, start.attempt, writer))
 
-    async def _watch_workers(self, group: WorkerGroup, writer: asyncio.StreamWriter) -> None:
-        failure = await group.wait()
+    async def _workers_ended(self, failure: WorkerFailed | None, attempt: int, writer: asyncio.StreamWriter) -> None:
         if failure is None:
-            await send(writer, WorkersDone(group.attempt))
-            return
+            await send(writer, WorkersDone(attempt))
+        else:
+            await self._report(failure, writer)
+
+    async def _report(self, failure: WorkerFailed, writer: asyncio.StreamWriter) -> None:
         self.last_failure = failure
-        self.say(failure.summary)
         await send(writer, failure)
+        self.say(failure.summary)
 
     async def _stop_workers(self, grace: float) -> None:
-        if self._watch is not None:
-            self._watch.cancel()  # what ends from now on ends because we stop it
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
-        group, self.group, self._watch = self.group, None, None
-        if group is not None:
-            await group.stop(grace)
-        if self._scratch is not None:
-            self._scratch.cleanup()
-            self._scratch = None
+        async with self._changing:
+            if self._group is not None:
+                await self._group.stop(grace)
+                self._group = None
+            kill_strays(self._known_processes())
+            if self._scratch is not None:
+                self._scratch.cleanup()
+                self._scratch = None
 
     async def _beat(self, writer: asyncio.StreamWriter) -> None:
         while True:
             await send(writer, Heartbeat())
-            if self.group is not None:  # while none is set one may be starting, and its ends are not ours to take
-                reap_orphans(
-                    {worker.pid for worker in self.group.workers} | (self.warmth.pids if self.warmth else set())
-                )
+            if not self._changing.locked():  # a process that is just being started is not known yet
+                reap_strays(self._known_processes())
             await asyncio.sleep(HEARTBEAT_EVERY)
+
+    def _known_processes(self) -> set[int]:
+        workers = {worker.pid for worker in self._group.workers} if self._group is not None else set()
+        return workers | (self.warmth.pids if self.warmth is not None else set())
 
     def _interface(self, start: Start) -> str:
         """Name of the interface towards rank 0; rank 0 takes the one that owns its own address."""
         address = start.master_address
-        name = interface_of(address if self.identity.node_rank == 0 else source_address(address))
+        try:
+            name = interface_of(address if self.identity.node_rank == 0 else source_address(address))
+        except OSError as error:
+            name, reason = "", f": {error.strerror}"
+        else:
+            reason = ""
         if not name:
-            self.say(f"no interface owns the address towards {address}; NCCL and gloo choose by themselves")
+            self.say(f"no interface owns the address towards {address}{reason}; NCCL and gloo choose by themselves")
         return name

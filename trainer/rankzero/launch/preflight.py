@@ -35,8 +35,10 @@ def _check_volume(identity: Identity) -> None:
     folder = identity.state_dir
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(64 * 1024))  # an empty file fits on a full volume, a record does not
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise PreflightError(
             f"cannot write to the checkpoint volume at {folder}: {error.strerror}",

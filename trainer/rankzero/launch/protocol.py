@@ -32,8 +32,8 @@ class Hello:
     pod_name: str
     pod_uid: str
     boot: str
-    address: str
     node_name: str
+    config_hash: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The member is alive."""
+    """The sender is alive; both ends send it."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ _JSON_TYPES: dict[Any, Any] = {int: int, str: str, bool: bool, float: (int, floa
 
 def encode(message: Message) -> bytes:
     """The message as one line."""
-    return json.dumps({"type": type(message).__name__, **dataclasses.asdict(message)}).encode() + b"\n"
+    document = {"type": type(message).__name__, **dataclasses.asdict(message)}
+    return json.dumps(document, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def decode(line: bytes) -> Message:
@@ -161,7 +162,7 @@ async def receive(reader: asyncio.StreamReader) -> Message | None:
         line = await reader.readline()
     except ValueError as error:  # StreamReader's way to say: longer than its limit
         raise ProtocolError(f"a line of more than {MAX_LINE} bytes") from error
-    except ConnectionError:
+    except OSError:
         return None
     return decode(line) if line.endswith(b"\n") else None
 
@@ -171,5 +172,5 @@ async def send(writer: asyncio.StreamWriter, message: Message) -> None:
     try:
         writer.write(encode(message))
         await writer.drain()
-    except ConnectionError:
+    except OSError:
         return

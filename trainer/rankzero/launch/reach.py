@@ -15,6 +15,8 @@ from rankzero.errors import Rank0UnreachableError
 from rankzero.launch import protocol
 
 CONNECT_TIMEOUT = 2.0
+LOOKUP_TIMEOUT = 5.0
+DNS_SILENT = "a NetworkPolicy that forbids DNS, or no cluster DNS"
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 SAY_AGAIN_EVERY = 15.0
 
@@ -54,8 +56,13 @@ async def connect(
 async def _try(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        async with asyncio.timeout(LOOKUP_TIMEOUT):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        raise Unreachable(f"DNS: no answer for {host} within {LOOKUP_TIMEOUT:g} s; {DNS_SILENT}") from None
     except socket.gaierror as error:
+        if error.errno == socket.EAI_AGAIN:
+            raise Unreachable(f"DNS: the server does not answer for {host}; {DNS_SILENT}") from error
         raise Unreachable(
             f"DNS: {host} does not resolve yet ({error.strerror}); its pod has no address, or the headless Service "
             "does not select it or does not publish unready addresses"
@@ -63,9 +70,8 @@ async def _try(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.Stre
     reasons = []
     for address in dict.fromkeys(str(entry[4][0]) for entry in found):
         try:
-            return await asyncio.wait_for(
-                asyncio.open_connection(address, port, limit=protocol.MAX_LINE), CONNECT_TIMEOUT
-            )
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                return await asyncio.open_connection(address, port, limit=protocol.MAX_LINE)
         except TimeoutError:
             reasons.append(f"{address}:{port} does not answer; a NetworkPolicy, or the address of a pod that is gone")
         except ConnectionRefusedError:

@@ -1,4 +1,8 @@
-"""The run's records in its state directory. Only the launcher of node rank 0 writes here."""
+"""The run's records in its state directory. Only the launcher of node rank 0 writes here.
+
+Attempts are kept in memory and written through: a volume that is full or away must not decide what the group
+does. Methods that touch the volume say so and may raise OSError.
+"""
 
 from __future__ import annotations
 
@@ -9,96 +13,149 @@ from typing import Any
 import rankzero
 from rankzero import contract
 from rankzero.files import read_json, write_json
+from rankzero.launch.causes import CONTAINER, POD, Cause
+
+OWNER_FILE = "rank0.json"
+"""Who wrote last: a rank 0 that was replaced finds another uid here and ends nothing any more."""
 
 
 class Records:
-    """Attempts and the outcome of one run. Times are seconds since the epoch; I/O errors pass through."""
+    """Attempts and the outcome of one run. Times are seconds since the epoch."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, run: str, run_id: str, pod_uid: str) -> None:
         self.state_dir = state_dir
+        self.run = run
+        self.run_id = run_id
+        self.pod_uid = pod_uid
+        self.attempts: list[dict[str, Any]] = []
+        """All attempt records, oldest first; the last one has no ``ended`` while it runs."""
 
-    def write_run(self, description: dict[str, Any]) -> None:
-        """Write run.json unless an earlier start of the launcher has."""
+    # --- The volume -----------------------------------------------------------------------------------------
+
+    def load(self, description: dict[str, Any]) -> None:
+        """Take the run over from an earlier rank 0, or begin it. Reads and writes the volume."""
+        folder = self.state_dir / contract.ATTEMPTS_DIR
+        found = [read_json(path, damaged_is_absent=True) for path in sorted(folder.glob("[0-9]*.json"))]
+        self.attempts = [record for record in found if record is not None]
         path = self.state_dir / contract.RUN_FILE
         if not path.exists():
-            write_json(path, {**description, "version": rankzero.__version__, "created": time.time()})
+            write_json(
+                path,
+                {
+                    "run": self.run,
+                    "run_id": self.run_id,
+                    **description,
+                    "version": rankzero.__version__,
+                    "created": time.time(),
+                },
+            )
+        write_json(self.state_dir / OWNER_FILE, {"pod_uid": self.pod_uid})
 
-    def attempts(self) -> list[dict[str, Any]]:
-        """All attempt records, oldest first."""
-        folder = self.state_dir / contract.ATTEMPTS_DIR
-        return [record for path in sorted(folder.glob("[0-9]*.json")) if (record := read_json(path)) is not None]
+    def is_owner(self) -> bool:
+        """False once another pod has taken node rank 0 over. Reads the volume."""
+        owner = read_json(self.state_dir / OWNER_FILE, damaged_is_absent=True)
+        return owner is None or owner["pod_uid"] == self.pod_uid
 
-    def open_attempt(self, nodes: list[dict[str, Any]]) -> int:
-        """Write the record of a new attempt and return its number; numbers go on across launchers."""
-        previous = self.attempts()
-        number = 1 + (previous[-1]["attempt"] if previous else 0)
-        self._write(number, {"attempt": number, "started": time.time(), "nodes": nodes})
-        return number
-
-    def close_attempt(self, attempt: int, *, cause: dict[str, Any] | None) -> dict[str, Any]:
-        """Add the end of an attempt (``cause`` None: every worker ended with status 0) and return its record."""
-        record = self.attempt(attempt)
-        record = {**record, **self.steps_of(attempt), "ended": time.time(), "cause": cause}
-        self._write(attempt, record)
-        return record
-
-    def attempt(self, attempt: int) -> dict[str, Any]:
-        """The record of one attempt; empty where there is none."""
-        return read_json(self.state_dir / contract.attempt_file(attempt)) or {}
-
-    def steps_of(self, attempt: int) -> dict[str, Any]:
-        """First and last step of an attempt as rank 0 reported them; empty before its first report."""
-        progress = self.progress()
-        if progress.get("attempt") != attempt:
-            return {}
-        keys = ("resumed_from", "first_step", "first_step_time", "step", "time")
-        return {("last_" + key if key in {"step", "time"} else key): progress[key] for key in keys if key in progress}
+    def save(self) -> None:
+        """Write the last attempt's record."""
+        record = self.attempts[-1]
+        write_json(self.state_dir / contract.attempt_file(record["attempt"]), record)
 
     def progress(self) -> dict[str, Any]:
-        """The last heartbeat of rank 0; empty before the first."""
-        return read_json(self.state_dir / contract.progress_file(0)) or {}
-
-    def result(self) -> dict[str, Any]:
-        """What the training script reported as its result."""
-        return read_json(self.state_dir / contract.RESULT_FILE) or {}
+        """The last heartbeat of rank 0; empty before the first. Reads the volume."""
+        return read_json(self.state_dir / contract.progress_file(0), damaged_is_absent=True) or {}
 
     def outcome(self) -> dict[str, Any] | None:
-        """How the run ended; None while it has not."""
-        outcome: dict[str, Any] | None = read_json(self.state_dir / contract.OUTCOME_FILE)
+        """How the run ended; None while it has not. Reads the volume."""
+        outcome: dict[str, Any] | None = read_json(self.state_dir / contract.OUTCOME_FILE, damaged_is_absent=True)
         return outcome
 
-    def write_outcome(self, state: str, reason: str, exit_code: int) -> dict[str, Any]:
-        """Write outcome.json and return it."""
-        outcome = {
+    def write_outcome(self, outcome: dict[str, Any]) -> None:
+        """Write outcome.json."""
+        write_json(self.state_dir / contract.OUTCOME_FILE, outcome)
+
+    def set_outcome_aside(self) -> None:
+        """Keep a failed outcome under another name: somebody started the run again, with a fresh budget."""
+        if self.attempts:
+            self.attempts[-1]["run_failed"] = True
+            self.save()
+        path = self.state_dir / contract.OUTCOME_FILE
+        path.replace(path.with_name(f"outcome-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.json"))
+
+    def result(self) -> dict[str, Any]:
+        """What the training script reported as its result. Reads the volume."""
+        return read_json(self.state_dir / contract.RESULT_FILE, damaged_is_absent=True) or {}
+
+    # --- Memory ---------------------------------------------------------------------------------------------
+
+    def close_lost(self, progress: dict[str, Any]) -> bool:
+        """Close an attempt that was cut off by the loss of its rank 0; True where there was one."""
+        if not self.attempts or "ended" in self.attempts[-1]:
+            return False
+        uid = next((node["uid"] for node in self.attempts[-1]["nodes"] if node["node_rank"] == 0), "")
+        same = uid == self.pod_uid
+        reason = "rank 0's container ended by itself and was started again" if same else "rank 0 was lost"
+        self.close_attempt(Cause(CONTAINER if same else POD, reason, 0), progress)
+        return True
+
+    def open_attempt(self, nodes: list[dict[str, Any]]) -> int:
+        """Begin the record of a new attempt and return its number; numbers go on across launchers."""
+        number = 1 + (self.attempts[-1]["attempt"] if self.attempts else 0)
+        self.attempts.append({"attempt": number, "started": time.time(), "nodes": nodes})
+        return number
+
+    def close_attempt(self, cause: Cause | None, progress: dict[str, Any]) -> None:
+        """End the last attempt's record (``cause`` None: every worker ended with status 0)."""
+        record = self.attempts[-1]
+        record |= {
+            **steps_of(record["attempt"], progress),
+            "ended": time.time(),
+            "cause": cause.record() if cause else None,
+        }
+
+    def blame_container(self, node_rank: int) -> bool:
+        """The pod that seemed lost in the last attempt is back with the same uid: its container ended by itself.
+
+        True where the last attempt's cause was that pod's loss.
+        """
+        cause = self.attempts[-1].get("cause") if self.attempts else None
+        if not cause or cause["kind"] != POD or cause["node_rank"] != node_rank:
+            return False
+        cause |= {"kind": CONTAINER, "reason": f"{cause['reason']}: its container ended by itself"}
+        return True
+
+    def describe_outcome(self, state: str, reason: str, exit_code: int, result: dict[str, Any]) -> dict[str, Any]:
+        """The document of outcome.json."""
+        return {
+            "run": self.run,
+            "run_id": self.run_id,
             "state": state,
             "reason": reason,
             "exit_code": exit_code,
             "ended": time.time(),
-            "result": self.result() if state == "succeeded" else {},
-            "attempts": self.summary(),
+            "pod_uid": self.pod_uid,
+            "result": result if state == "succeeded" else {},
+            "attempts": self.summary({}),
         }
-        write_json(self.state_dir / contract.OUTCOME_FILE, outcome)
-        return outcome
 
-    def set_outcome_aside(self) -> None:
-        """Keep an earlier outcome under another name: the run goes on."""
-        path = self.state_dir / contract.OUTCOME_FILE
-        path.replace(path.with_name(f"outcome-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.json"))
-
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self, progress: dict[str, Any]) -> list[dict[str, Any]]:
         """All attempts without the output of their workers; the open one with its steps so far."""
-        records = self.attempts()
         return [
-            _short(record if "ended" in record else {**record, **self.steps_of(record["attempt"])})
-            for record in records
+            _short(record if "ended" in record else {**record, **steps_of(record["attempt"], progress)})
+            for record in list(self.attempts)
         ]
 
-    def _write(self, attempt: int, record: dict[str, Any]) -> None:
-        write_json(self.state_dir / contract.attempt_file(attempt), record)
+
+def steps_of(attempt: int, progress: dict[str, Any]) -> dict[str, Any]:
+    """First and last step of an attempt as rank 0 reported them; empty before its first report."""
+    if progress.get("attempt") != attempt:
+        return {}
+    names = {"step": "last_step", "time": "last_time"}
+    keys = ("resumed_from", "first_step", "first_step_time", "step", "time")
+    return {names.get(key, key): progress[key] for key in keys if key in progress}
 
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:
-    """An attempt's record without the output of its workers."""
     cause = record.get("cause")
     return {
         **{key: value for key, value in record.items() if key not in {"nodes", "cause"}},

@@ -32,18 +32,25 @@ class Starter(Protocol):
 
 async def start_plainly(script: Sequence[str], environment: Mapping[str, str]) -> Started:
     """``python script args`` as a new process."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-u",
-        *script,
-        env=dict(environment),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    return Started(process.pid, asyncio.create_task(process.wait()), process.stdout)
+    # A pipe of our own: asyncio's would hold back the process's end until all of its children have closed it.
+    read, write = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-u",
+            *script,
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write,
+            stderr=write,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(read)
+        raise
+    finally:
+        os.close(write)
+    return Started(process.pid, asyncio.create_task(process.wait()), await _stream(read))
 
 
 class WarmStarter:

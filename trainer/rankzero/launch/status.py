@@ -21,7 +21,7 @@ class StatusServer:
     def __init__(self, port: int, snapshot: Callable[[], dict[str, Any]]) -> None:
         self._snapshot = snapshot
         self._ticked = time.monotonic()
-        self._server = _Server(("::" if socket.has_dualstack_ipv6() else "", port), self._handler())
+        self._server = _server(port, self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, name="status", daemon=True)
 
     @property
@@ -71,11 +71,17 @@ class StatusServer:
         return Handler
 
 
-class _Server(ThreadingHTTPServer):
-    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+def _server(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """A server on all addresses, IPv6 too where this machine has it. Raises OSError where the port is taken."""
+    if not socket.has_dualstack_ipv6():
+        return ThreadingHTTPServer(("", port), handler)
+    return _DualStackServer(("::", port), handler)
+
+
+class _DualStackServer(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
     daemon_threads = True
 
     def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from rankzero.files import read_json
@@ -18,8 +18,13 @@ from rankzero.launch.starters import Started, Starter
 
 LAST_LINES, LAST_LINE_LENGTH = 20, 300
 """Lines of a worker's output that its failure record keeps, and characters of each (a message has a size limit)."""
-PIPE_DRAIN_SECONDS = 2.0
-"""How long to read on after a worker's end: a grandchild may hold its pipe open."""
+LONGEST_LINE = 65536
+PIPE_DRAIN_SECONDS = 1.0
+"""How long to read on after a worker's end: a process that left its group may hold the pipe open."""
+CANNOT_START = 126
+"""Exit code of a worker that could not be started, as in the shell."""
+
+OnEnd = Callable[[WorkerFailed | None], Awaitable[None]]
 
 
 class Worker:
@@ -27,71 +32,64 @@ class Worker:
 
     def __init__(self, started: Started, rank: int, local_rank: int, error_file: Path) -> None:
         self.pid = started.pid
-        self._started = started
         self.rank = rank
         self.local_rank = local_rank
-        self.error_file = error_file
-        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.status: int | None = None
+        """As asyncio gives it (negative: the signal); None while the process lives."""
         self.ended_at = 0.0
-        self._output = asyncio.create_task(self._copy_output())
-        self.ended = asyncio.create_task(self._wait())
-        """asyncio's status (negative: the signal), once the process and its children are gone."""
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._error_file = error_file
+        self._output = asyncio.create_task(self._copy_output(started.output))
+        self.ended = asyncio.create_task(self._wait(started.end))
+        """Done once the process is gone and its last lines are read."""
 
-    async def _copy_output(self) -> None:
+    async def _copy_output(self, output: asyncio.StreamReader) -> None:
         """Pass the output on line by line, marked with the rank, and keep its end."""
         mark = f"[rank{self.rank}] ".encode()
         rest = b""
-        while chunk := await self._started.output.read(65536):
+        while chunk := await output.read(LONGEST_LINE):
             *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > 65536:  # a progress bar without line ends must not grow in memory
+            if len(rest) > LONGEST_LINE:  # a progress bar without line ends must not grow in memory
                 lines, rest = [*lines, rest], b""
             self._emit(mark, lines)
         if rest:
             self._emit(mark, [rest])
 
     def _emit(self, mark: bytes, lines: list[bytes]) -> None:
-        for line in lines:
-            self.last_lines.append(line.decode(errors="replace")[:LAST_LINE_LENGTH])
-            sys.stdout.buffer.write(mark + line + b"\n")
-        sys.stdout.buffer.flush()
+        self.last_lines.extend(line.decode(errors="replace")[:LAST_LINE_LENGTH] for line in lines[-LAST_LINES:])
+        with contextlib.suppress(OSError):  # a log that cannot be written must not stop the training
+            sys.stdout.buffer.write(b"".join(mark + line + b"\n" for line in lines))
+            sys.stdout.buffer.flush()
 
-    async def _wait(self) -> int:
-        status = await self._started.end
-        self.ended_at = time.time()
-        self.kill_group()  # data loader workers and other children do not outlive their parent
+    async def _wait(self, end: asyncio.Future[int]) -> None:
+        status = await end
+        self.ended_at, self.status = time.time(), status
+        self.signal_group(signal.SIGKILL)  # data loader workers and other children do not outlive their parent
         await asyncio.wait([self._output], timeout=PIPE_DRAIN_SECONDS)
         self._output.cancel()
-        return status
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children; nothing happens where none is left."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    def kill_group(self) -> None:
-        """End the process and its children at once."""
-        self.signal_group(signal.SIGKILL)
-
     def failure(self, attempt: int, node_rank: int) -> WorkerFailed:
         """Describe an end with a status other than 0, with the error that torch's ``@record`` wrote, if any."""
-        status = self.ended.result()
+        assert self.status
         return WorkerFailed(
             attempt=attempt,
             node_rank=node_rank,
             rank=self.rank,
             local_rank=self.local_rank,
-            exit_code=128 - status if status < 0 else status,
-            signal=signal.Signals(-status).name if status < 0 else "",
+            exit_code=128 - self.status if self.status < 0 else self.status,
+            signal=signal_name(-self.status) if self.status < 0 else "",
             error=self._error()[:1000],
             last_lines=list(self.last_lines),
             time=self.ended_at,
         )
 
     def _error(self) -> str:
-        try:
-            document = read_json(self.error_file)
-        except ValueError:
-            document = None
+        document = read_json(self._error_file, damaged_is_absent=True)
         message = document.get("message", "") if isinstance(document, dict) else ""
         if isinstance(message, dict):
             message = message.get("message", "")
@@ -105,6 +103,7 @@ class WorkerGroup:
         self.workers = list(workers)
         self.attempt = attempt
         self.node_rank = node_rank
+        self._watch: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -115,7 +114,7 @@ class WorkerGroup:
         attempt: int,
         node_rank: int,
     ) -> WorkerGroup:
-        """Start one process per environment. Raises OSError where the program cannot be started."""
+        """Start one process per environment. Raises OSError or ValueError where one cannot be started."""
         workers: list[Worker] = []
         try:
             for environment in environments:
@@ -127,47 +126,74 @@ class WorkerGroup:
                         error_file=Path(environment["TORCHELASTIC_ERROR_FILE"]),
                     )
                 )
-        except OSError:
+        except BaseException:  # cancelled half-way as well: none of them may be left
             for worker in workers:
-                worker.kill_group()
+                worker.signal_group(signal.SIGKILL)
             raise
         return cls(workers, attempt, node_rank)
 
+    def on_end(self, report: OnEnd) -> None:
+        """Call ``report`` once: with None when all workers have ended with status 0, or with the first failure."""
+
+        async def watch() -> None:
+            await report(await self.wait())
+
+        self._watch = asyncio.create_task(watch())
+
     async def wait(self) -> WorkerFailed | None:
-        """Wait until every worker has ended with status 0 (None) or one has failed (its failure)."""
+        """Wait until every worker has ended with status 0 (None) or one has failed (the earliest failure)."""
         pending = {worker.ended for worker in self.workers}
-        while pending:
+        while pending and not self._failed:
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for worker in self.workers:
-                if worker.ended.done() and worker.ended.result():
-                    return worker.failure(self.attempt, self.node_rank)
-        return None
+        if not self._failed:
+            return None
+        earliest = min(self._failed, key=lambda worker: worker.ended_at)
+        await asyncio.wait({earliest.ended})
+        return earliest.failure(self.attempt, self.node_rank)
 
     async def stop(self, grace: float) -> None:
-        """SIGTERM, up to ``grace`` seconds, SIGKILL; returns when no process of the group is left."""
-        for worker in self.alive:
+        """SIGTERM, up to ``grace`` seconds, SIGKILL; returns when no worker is left.
+
+        A failure that came before is still reported; what ends from now on ends because it is stopped.
+        """
+        if self._watch is not None:
+            if self._failed:
+                await asyncio.wait({self._watch}, timeout=2 * PIPE_DRAIN_SECONDS)
+            self._watch.cancel()
+        for worker in self._alive:
             worker.signal_group(signal.SIGTERM)
-        await asyncio.wait([worker.ended for worker in self.workers], timeout=grace)
-        for worker in self.alive:
-            worker.kill_group()
-        await asyncio.gather(*(worker.ended for worker in self.workers))
+        await asyncio.wait({worker.ended for worker in self.workers}, timeout=grace)
+        for worker in self._alive:
+            worker.signal_group(signal.SIGKILL)
+        await asyncio.wait({worker.ended for worker in self.workers})
 
     @property
-    def alive(self) -> list[Worker]:
-        """Workers that have not ended."""
-        return [worker for worker in self.workers if not worker.ended.done()]
+    def _alive(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.status is None]
+
+    @property
+    def _failed(self) -> list[Worker]:
+        return [worker for worker in self.workers if worker.status]
 
 
-def reap_orphans(known: set[int]) -> None:
-    """Collect ended processes that were handed to PID 1; ``known`` are left to those who wait for them."""
-    while (child := _ended_child()) is not None and child not in known:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, os.WNOHANG)
+def could_not_start(error: Exception, attempt: int, node_rank: int, rank: int) -> WorkerFailed:
+    """The failure of a node that could not start its workers."""
+    return WorkerFailed(
+        attempt=attempt,
+        node_rank=node_rank,
+        rank=rank,
+        local_rank=0,
+        exit_code=CANNOT_START,
+        signal="",
+        error=f"could not be started: {error}",
+        last_lines=[],
+        time=time.time(),
+    )
 
 
-def _ended_child() -> int | None:
+def signal_name(number: int) -> str:
+    """``SIGKILL`` for 9; real-time signals have no name in Python."""
     try:
-        info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return None
-    return info.si_pid if info else None
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

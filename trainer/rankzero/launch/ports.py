@@ -1,0 +1,46 @@
+"""Ports that nobody else takes between the choice and the bind."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from rankzero.errors import PreflightError
+
+LOWEST, HIGHEST = 20000, 29499
+"""Below Kubernetes' node ports (30000-32767) and PyTorch's customary rendezvous port."""
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_port(seed: int) -> int:
+    """A port that can be bound now and that the kernel gives to no outgoing connection.
+
+    ``seed`` spreads the choice: each attempt begins elsewhere, so that a port still in use by the last one is
+    not met first. Raises :class:`PreflightError` where there is none.
+    """
+    highest = min(HIGHEST, _first_ephemeral() - 1)
+    count = highest - LOWEST + 1
+    for step in range(max(count, 0)):
+        port = LOWEST + (seed * 97 + step) % count
+        if is_free(port):
+            return port
+    raise PreflightError(
+        f"no port from {LOWEST} to {highest} is free",
+        hint="net.ipv4.ip_local_port_range should begin above them; see `ss -ltn`",
+    )
+
+
+def is_free(port: int) -> bool:
+    """Whether ``port`` can be listened on now."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def _first_ephemeral() -> int:
+    try:
+        return int(EPHEMERAL.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return HIGHEST + 1

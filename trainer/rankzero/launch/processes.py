@@ -1,0 +1,59 @@
+"""Processes that workers leave behind: PID 1, or the launcher as subreaper, inherits them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def inherit_orphans() -> None:
+    """Make this process the parent of orphaned descendants, as PID 1 of a container is anyway."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def reap_strays(known: set[int]) -> None:
+    """Collect ended processes that were handed to this one; ``known`` are left to those who wait for them."""
+    while (child := _ended_child()) is not None and child not in known:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
+
+
+def kill_strays(known: set[int]) -> None:
+    """End every descendant of this process but ``known`` and theirs, also those that left their process group."""
+    while strays := living_descendants(os.getpid(), known):
+        for pid in strays:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap_strays(known)
+
+
+def living_descendants(root: int, without: set[int]) -> list[int]:
+    """Children, grandchildren, ... of a process that have not ended, leaving out ``without`` and what is below them."""
+    below: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:2]
+        except OSError:  # it has ended meanwhile
+            continue
+        if state != "Z":
+            below.setdefault(int(parent), []).append(int(stat.parent.name))
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        children = [pid for pid in below.get(queue.pop(), []) if pid not in without]
+        found += children
+        queue += children
+    return found
+
+
+def _ended_child() -> int | None:
+    try:
+        info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return info.si_pid if info else None
