@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import rankzero
 from rankzero import contract
-from rankzero.errors import RankzeroError
+from rankzero.errors import InternalError, RankzeroError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -63,6 +64,14 @@ def _launch(options: argparse.Namespace) -> int:
     except RankzeroError as error:
         launcher.leave_termination_message(str(error))
         raise
+    except Exception as error:
+        traceback.print_exc()
+        told = InternalError(
+            f"the launcher failed by a bug of its own: {type(error).__name__}: {error}",
+            hint="report it with the traceback in this pod's log; the run goes on when the container starts again",
+        )
+        launcher.leave_termination_message(str(told))
+        raise told from error
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Standard library only: the client library would be most of the launcher's memory
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import ssl
@@ -19,6 +20,10 @@ from rankzero.errors import ClusterError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT = 10.0
+API_VERSIONS = {"StatefulSet": "apps/v1", "Job": "batch/v1", "Pod": "v1"}
+"""Of the kinds of workload that a pod can belong to; an Event may leave that of others open."""
+
+ACCOUNT_HINT = "the kubelet mounts it; is automountServiceAccountToken on, and is nothing mounted over it?"
 
 
 class InCluster:
@@ -34,7 +39,7 @@ class InCluster:
             )
         self.namespace = namespace
         self._base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        self._tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        self._open = _direct_opener(account / "ca.crt").open
 
     def scale_to_zero(self, stateful_set: str) -> None:
         """Set a StatefulSet's replicas to 0."""
@@ -51,7 +56,7 @@ class InCluster:
                 "annotations": {contract.ANNOTATION_OUTCOME: outcome},
             },
             "involvedObject": {
-                "apiVersion": "apps/v1",
+                "apiVersion": API_VERSIONS.get(kind, ""),
                 "kind": kind,
                 "name": name,
                 "namespace": self.namespace,
@@ -72,19 +77,39 @@ class InCluster:
             method=method,
             data=json.dumps(body).encode(),
             headers={
-                # Read each time: the kubelet renews it.
-                "Authorization": f"Bearer {self._token_file.read_text().strip()}",
+                "Authorization": f"Bearer {self._token()}",
                 "Content-Type": content_type,
             },
         )
         try:
-            urllib.request.urlopen(request, timeout=TIMEOUT, context=self._tls).close()  # noqa: S310
+            self._open(request, timeout=TIMEOUT).close()
         except urllib.error.HTTPError as error:
+            error.close()
             raise ClusterError(
                 f"the API answered {method} {path} with {error.code} {error.reason}",
                 hint="the release's Role allows it; see `kubectl auth can-i` with the release's service account",
             ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ClusterError(
+                f"the API does not answer {method} {path}: {error!r}", hint="is egress to it allowed?"
+            ) from error
+
+    def _token(self) -> str:
+        """Read each time: the kubelet renews it."""
+        try:
+            return self._token_file.read_text().strip()
         except OSError as error:
             raise ClusterError(
-                f"the API does not answer {method} {path}: {error}", hint="is egress to it allowed?"
+                f"cannot read the service account's token {self._token_file}: {error.strerror}", hint=ACCOUNT_HINT
             ) from error
+
+
+def _direct_opener(authority: Path) -> urllib.request.OpenerDirector:
+    """Opens addresses of the API alone: no proxy of the environment stands between a pod and its API."""
+    try:
+        tls = ssl.create_default_context(cafile=str(authority))
+    except OSError as error:
+        raise ClusterError(
+            f"cannot use the cluster's certificate authority {authority}: {error.strerror or error}", hint=ACCOUNT_HINT
+        ) from error
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
