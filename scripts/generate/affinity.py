@@ -6,10 +6,29 @@ from typing import Any
 
 from kubernetes import client
 
-from scripts.generate.frame import DNS_LABEL, KEY, LABEL_VALUE, Schema, choice, list_of, map_of_texts, text, whole
+from scripts.generate.frame import (
+    AFFINITY,
+    DNS_LABEL,
+    KEY,
+    LABEL_VALUE,
+    Schema,
+    choice,
+    list_of,
+    map_of_texts,
+    section,
+    text,
+    whole,
+)
 
-ROOT = "V1Affinity"
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+NODE_FIELD = section(
+    {
+        "key": choice("metadata.name"),
+        "operator": choice("In", "NotIn"),
+        "values": {**list_of(text()), "minItems": 1, "maxItems": 1},
+    },
+    required=("key", "operator", "values"),
+)
 
 # What the API server checks beyond the types. https://kubernetes.io/docs/reference/kubernetes-api/
 CHECKS: dict[str, dict[str, Schema]] = {
@@ -25,6 +44,7 @@ CHECKS: dict[str, dict[str, Schema]] = {
         "operator": choice(*OPERATORS, "Gt", "Lt"),
         "values": list_of(text(LABEL_VALUE)),
     },
+    "V1NodeSelectorTerm": {"matchFields": list_of(NODE_FIELD)},
     "V1PodAffinityTerm": {"namespaces": list_of(text(DNS_LABEL)), "topologyKey": text(KEY)},
     "V1PreferredSchedulingTerm": {"weight": whole(1, 100)},
     "V1WeightedPodAffinityTerm": {"weight": whole(1, 100)},
@@ -37,26 +57,33 @@ VALUES_BY_OPERATOR: dict[tuple[str, ...], Schema] = {
         "properties": {"values": {"minItems": 1, "maxItems": 1, "items": {"pattern": "^[0-9]+$"}}},
     },
 }
+REQUIREMENT: Schema = {
+    "allOf": [
+        {"if": {"required": ["operator"], "properties": {"operator": {"enum": list(operators)}}}, "then": rule}
+        for operators, rule in VALUES_BY_OPERATOR.items()
+    ]
+}
+RELATIONS: dict[str, Schema] = {
+    "V1LabelSelectorRequirement": REQUIREMENT,
+    "V1NodeSelectorRequirement": REQUIREMENT,
+    "V1PodAffinityTerm": {
+        "dependentRequired": {"matchLabelKeys": ["labelSelector"], "mismatchLabelKeys": ["labelSelector"]}
+    },
+}
 
 
 def definitions() -> dict[str, Schema]:
-    """The schema's ``$defs``: :data:`ROOT` and every type below it, closed and checked as the API server does."""
+    """The schema's ``$defs``: ``V1Affinity`` and every type below it, closed and checked as the API server does."""
     root: Schema = client.V1Affinity.model_json_schema(by_alias=True)
-    types: dict[str, Schema] = {ROOT: root, **root.pop("$defs")}
-    return {name: _definition(types[name], CHECKS.get(name, {})) for name in sorted(types)}
+    types: dict[str, Schema] = {AFFINITY: root, **root.pop("$defs")}
+    return {
+        name: {**_definition(types[name], CHECKS.get(name, {})), **RELATIONS.get(name, {})} for name in sorted(types)
+    }
 
 
 def _definition(model: Schema, checks: dict[str, Schema]) -> Schema:
     properties = {key: {**_type(part), **checks.get(key, {})} for key, part in model["properties"].items()}
-    schema: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
-    if "required" in model:
-        schema["required"] = model["required"]
-    if "operator" in properties:
-        schema["allOf"] = [
-            {"if": {"required": ["operator"], "properties": {"operator": {"enum": list(operators)}}}, "then": rule}
-            for operators, rule in VALUES_BY_OPERATOR.items()
-        ]
-    return schema
+    return section(properties, required=tuple(model.get("required", ())))
 
 
 def _type(part: Schema) -> Schema:

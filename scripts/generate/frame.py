@@ -29,6 +29,8 @@ MEMORY = f"^{_ABOVE_0}(k|M|G|T|Ki|Mi|Gi|Ti)$"
 CPU = f"^({_ABOVE_0}|[1-9][0-9]*m)$"
 PATH = r"^(/\.?[A-Za-z0-9_][-.A-Za-z0-9_]*)+$"
 """Absolute path that is spelled one way only: without `.`, `..`, `//` and a `/` at the end."""
+AFFINITY = "V1Affinity"
+"""Definition of the API's type, see :mod:`scripts.generate.affinity`."""
 LARGEST_ID = 2**31 - 1
 """Of a user or group, in the Kubernetes API."""
 
@@ -167,7 +169,7 @@ FRAME: dict[str, Schema] = {
         {
             "nodeSelector": map_of_texts(KEY, LABEL_VALUE),
             "tolerations": list_of(TOLERATION),
-            "affinity": {"type": "object", "$ref": "#/$defs/V1Affinity"},
+            "affinity": {"type": "object", "$ref": f"#/$defs/{AFFINITY}"},
             "priorityClassName": object_name(optional=True),
             # Without quotes YAML reads `off` as false.
             "nodeProfile": {"enum": ["off", False, "preferred", "required"]},

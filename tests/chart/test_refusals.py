@@ -309,6 +309,11 @@ AFFINITY: list[tuple[dict[str, Any], str]] = [
      f"at '/podAntiAffinity/{REQUIRED}/0': missing property 'topologyKey'"),
     ({"podAffinity": {REQUIRED: [{"topologyKey": "a", "labelSelector": {"matchLabels": {"a": "b c"}}}]}},
      f"at '/podAffinity/{REQUIRED}/0/labelSelector/matchLabels/a': 'b c' does not match pattern"),
+    ({"podAffinity": {REQUIRED: [{"topologyKey": "a", "matchLabelKeys": ["b"]}]}},
+     "properties 'labelSelector' required, if 'matchLabelKeys' exists"),
+    ({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.nam", "operator": "In", "values": ["a"]}]}]}}},
+     "value must be 'metadata.name'"),
     (node_affinity(key="a", operator="Inn", values=["b"]), "value must be one of 'In', 'NotIn', 'Exists'"),
     (node_affinity(key="a", operator="In"), "missing property 'values'"),
     (node_affinity(key="a", operator="In", values=[]), "minItems: got 0, want 1"),
