@@ -36,15 +36,6 @@ def test_a_buffer_is_twice_the_bytes_in_flight_between_floor_and_cap(mbit: int, 
     assert host_tuning.tcp_buffer(mbit, rtt_ms, 6_291_456, 67_108_864) == expected
 
 
-def test_grep_output_becomes_texts_by_path_also_where_a_text_has_colons_and_several_lines() -> None:
-    output = "/proc/1/status:Name:\tsystemd\n/proc/1/status:CapEff:\tff\n/proc/sys/fs/nr_open:1048576\n"
-
-    texts = host_tuning.parse_grep(output)
-
-    assert texts == {"/proc/1/status": "Name:\tsystemd\nCapEff:\tff\n", "/proc/sys/fs/nr_open": "1048576\n"}
-    assert host_tuning.sysctls(texts) == {"fs.nr_open": "1048576"}
-
-
 def test_only_the_last_word_of_a_value_is_raised() -> None:
     (item,) = host_tuning.sysctl_plan([WMEM], {WMEM["key"]: "4096 16384 4194304"}, {})
 
@@ -132,31 +123,56 @@ def test_a_limit_that_is_no_number_is_refused_with_its_text(text: str) -> None:
 def test_systemd_can_grant_the_kernel_s_end_on_a_machine_and_its_own_limit_in_a_container(
     status: str, uid_map: str, granted: dict[str, int]
 ) -> None:
-    texts = {"/proc/1/limits": LIMITS, "/proc/1/status": status, "/proc/1/uid_map": uid_map}
+    texts = {"limits": LIMITS, "status": status, "uid_map": uid_map}
 
     assert host_tuning.granted_limits(texts, 1048576) == granted
 
 
-def test_units_are_told_apart_by_their_blocks() -> None:
-    shown = "Id=containerd.service\nMainPID=95\n\nId=kubelet.service\nMainPID=0\n"
+def test_only_values_that_differ_are_given_to_sysctl() -> None:
+    plan = [{"key": "a.b", "live": "1", "wanted": "1 2"}, {"key": "c.d", "live": "3", "wanted": "3"}]
 
-    units = host_tuning.units(shown)
+    assert host_tuning.sysctl_settings(plan) == ["a.b=1 2"]
 
-    assert units["kubelet"]["MainPID"] == "0"
-    assert host_tuning.limit_files(units, ["containerd", "kubelet"]) == {"containerd": "/proc/95/limits"}
+
+@pytest.mark.parametrize("value", ["0", "00", "0x0", "-0", " 0", "0 1", "0\n"])
+def test_a_harmful_number_is_recognised_in_every_spelling(value: str) -> None:
+    assert host_tuning.harmful([{"key": "a.b", "value": value}], {"a.b": 0}) == ["a.b"]
+
+
+@pytest.mark.parametrize("value", ["1", "0a", "", "cubic", "10"])
+def test_other_values_of_the_same_key_do_no_harm(value: str) -> None:
+    assert host_tuning.harmful([{"key": "a.b", "value": value}, {"key": "c.d", "value": "0"}], {"a.b": 0}) == []
 
 
 def test_a_service_whose_soft_limit_alone_differs_runs_with_other_limits() -> None:
     limits = {"nofile": 20000, "memlock": host_tuning.INFINITY}
 
-    assert host_tuning.outdated_services({"kubelet": "/p"}, {"/p": LIMITS}, limits) == ["kubelet"]
+    assert host_tuning.outdated_services({"kubelet": LIMITS}, limits) == ["kubelet"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "left"),
+    [
+        ({"LimitNOFILE": "20000", "LimitMEMLOCK": "infinity"}, []),
+        ({"LimitNOFILE": "infinity", "LimitMEMLOCK": "infinity"}, []),
+        ({"LimitNOFILE": "4096", "LimitMEMLOCK": "infinity"}, ["kubelet"]),
+        ({"LimitNOFILE": "20000", "LimitMEMLOCK": "8388608"}, ["kubelet"]),
+    ],
+    ids=["the same", "more than systemd may grant", "other files", "other memory"],
+)
+def test_a_restart_is_left_where_a_hard_limit_is_not_what_systemd_would_give(
+    unit: dict[str, str], left: list[str]
+) -> None:
+    granted = {"nofile": 20000, "memlock": host_tuning.INFINITY}
+
+    assert host_tuning.unrestarted_services({"kubelet": LIMITS}, {"kubelet": unit}, granted) == left
 
 
 def test_findings_name_the_key_and_both_values() -> None:
     plan = [{"key": "a.b", "live": "1", "wanted": "2"}, {"key": "c.d", "live": "3", "wanted": "3"}]
     shown = {"kubelet": {"LimitNOFILE": "524288", "LimitMEMLOCK": "infinity"}}
 
-    assert host_tuning.findings(plan, shown, {"nofile": 1048576, "memlock": host_tuning.INFINITY}) == [
-        "a.b is '1', not '2'",
-        "LimitNOFILE of kubelet is 524288, not 1048576",
-    ]
+    assert host_tuning.kernel_findings(plan) == ["a.b is '1', not '2'"]
+    assert host_tuning.unit_findings(shown, {"nofile": 1048576, "memlock": host_tuning.INFINITY}) == {
+        "kubelet": ["LimitNOFILE of kubelet is 524288, not 1048576"]
+    }

@@ -28,30 +28,6 @@ def tcp_buffer(link_mbit: float, rtt_ms: float, floor: int, cap: int) -> int:
     return min(max(need, floor), cap)
 
 
-def parse_grep(output: str) -> dict[str, str]:
-    """The texts of files by their path, from what ``grep --with-filename ''`` prints for them."""
-    texts: dict[str, str] = {}
-    for line in output.splitlines():
-        path, _, text = line.partition(":")
-        texts[path] = texts.get(path, "") + text + "\n"
-    return texts
-
-
-def sysctl_path(key: str) -> str:
-    """Where the kernel shows a sysctl."""
-    return "/proc/sys/" + key.replace(".", "/")
-
-
-def sysctls(texts: Mapping[str, str]) -> dict[str, str]:
-    """The sysctls among ``texts`` by their key, words joined by one space."""
-    root = "/proc/sys/"
-    return {
-        path.removeprefix(root).replace("/", "."): " ".join(text.split())
-        for path, text in texts.items()
-        if path.startswith(root)
-    }
-
-
 def sysctl_plan(
     settings: Sequence[Mapping[str, Any]], live: Mapping[str, str], record: Mapping[str, Mapping[str, str]]
 ) -> list[dict[str, Any]]:
@@ -85,9 +61,27 @@ def _raised(value: str, at_least: int) -> str:
     return " ".join([*others, str(max(int(last), at_least))])
 
 
+def sysctl_settings(plan: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What ``sysctl --write`` has to be given."""
+    return [f"{item['key']}={item['wanted']}" for item in plan if item["live"] != item["wanted"]]
+
+
 def sysctl_record(plan: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     """The record that undoes ``plan`` and lets the next run recognise its own values."""
     return {item["key"]: {"before": item["before"], "set": item["wanted"]} for item in plan if item["written"]}
+
+
+def harmful(settings: Sequence[Mapping[str, Any]], known: Mapping[str, int]) -> list[str]:
+    """Keys of the ``settings`` whose value is the number ``known`` to harm, in any spelling that the kernel takes."""
+    return [item["key"] for item in settings if _number(item["value"]) == known.get(item["key"], ...)]
+
+
+def _number(value: object) -> int | None:
+    """The first word as the kernel reads it, in C's notation."""
+    try:
+        return int(str(value).split()[0], base=0)
+    except (ValueError, IndexError):
+        return None
 
 
 def parse_limit(text: str | int) -> int:
@@ -124,47 +118,61 @@ def granted_limits(texts: Mapping[str, str], nr_open: int) -> dict[str, int]:
     are the kernel's own; without it, as in a container, PID 1 cannot go beyond its own hard limits, and systemd then
     gives less than the unit says without failing.
     """
-    capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", texts["/proc/1/status"], re.MULTILINE)
+    capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", texts["status"], re.MULTILINE)
     if capabilities is None:
-        raise ValueError(f"no CapEff in {texts['/proc/1/status']!r}")
+        raise ValueError(f"no CapEff in {texts['status']!r}")
     capable = bool(int(capabilities[1], 16) >> CAP_SYS_RESOURCE & 1)
-    if capable and texts["/proc/1/uid_map"].split() == INITIAL_USER_NAMESPACE:
+    if capable and texts["uid_map"].split() == INITIAL_USER_NAMESPACE:
         return {"nofile": nr_open, "memlock": INFINITY}
-    own = process_limits(texts["/proc/1/limits"])
+    own = process_limits(texts["limits"])
     return {"nofile": min(own["nofile"]["hard"], nr_open), "memlock": own["memlock"]["hard"]}
 
 
-def units(show: str) -> dict[str, dict[str, str]]:
-    """The blocks that ``systemctl show --property=Id,...`` prints for several units, by the unit's name."""
-    blocks = (dict(line.split("=", 1) for line in block.splitlines()) for block in show.strip().split("\n\n") if block)
-    return {block["Id"].removesuffix(".service"): block for block in blocks}
-
-
-def limit_files(units_shown: Mapping[str, Mapping[str, str]], services: Sequence[str]) -> dict[str, str]:
-    """Where the kernel shows the limits of each service's main process; without the services that do not run."""
-    pids = {service: units_shown[service]["MainPID"] for service in services}
-    return {service: f"/proc/{pid}/limits" for service, pid in pids.items() if pid != "0"}
-
-
-def outdated_services(files: Mapping[str, str], texts: Mapping[str, str], limits: Mapping[str, int]) -> list[str]:
-    """The services whose main process has other limits, soft or hard; ``files`` is from :func:`limit_files`."""
+def outdated_services(running: Mapping[str, str], limits: Mapping[str, int]) -> list[str]:
+    """The services with other limits than asked for, soft or hard; ``running`` has texts of /proc/PID/limits."""
     wanted = {name: {"soft": limit, "hard": limit} for name, limit in limits.items()}
-    return sorted(service for service, file in files.items() if process_limits(texts[file]) != wanted)
+    return sorted(service for service, text in running.items() if process_limits(text) != wanted)
 
 
-def findings(
-    plan: Sequence[Mapping[str, Any]], services: Mapping[str, Mapping[str, str]], limits: Mapping[str, int]
+def unrestarted_services(
+    running: Mapping[str, str], units: Mapping[str, Mapping[str, str]], granted: Mapping[str, int]
 ) -> list[str]:
-    """A sentence for each sysctl and each limit of a service that is not what it should be."""
-    sentences = [
+    """The services with other hard limits than their units give them, within what systemd may grant.
+
+    Soft limits are the programs' own affair: Go's runtime raises nofile to the hard limit when it starts.
+    """
+    outdated = []
+    for service, text in running.items():
+        own = process_limits(text)
+        given = {name: min(parse_limit(units[service][_property(name)]), most) for name, most in granted.items()}
+        if any(own[name]["hard"] != limit for name, limit in given.items()):
+            outdated.append(service)
+    return sorted(outdated)
+
+
+def kernel_findings(plan: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each sysctl that is not what it should be."""
+    return [
         f"{item['key']} is {item['live']!r}, not {item['wanted']!r}" for item in plan if item["live"] != item["wanted"]
     ]
-    for service, properties in services.items():
+
+
+def unit_findings(units: Mapping[str, Mapping[str, str]], limits: Mapping[str, int]) -> dict[str, list[str]]:
+    """By service, a sentence for each limit that systemd would give it and that is not what it should be."""
+    found: dict[str, list[str]] = {}
+    for service, properties in units.items():
         for name, limit in limits.items():
-            shown = properties[f"Limit{name.upper()}"]
+            shown = properties[_property(name)]
             if parse_limit(shown) != limit:
-                sentences.append(f"Limit{name.upper()} of {service} is {shown}, not {show_limit(limit)}")
-    return sentences
+                found.setdefault(service, []).append(
+                    f"{_property(name)} of {service} is {shown}, not {show_limit(limit)}"
+                )
+    return found
+
+
+def _property(limit: str) -> str:
+    """How systemd calls a limit."""
+    return f"Limit{limit.upper()}"
 
 
 class FilterModule:
@@ -174,17 +182,15 @@ class FilterModule:
         """The filters by the names that the role's YAML uses."""
         return {
             "host_tuning_tcp_buffer": tcp_buffer,
-            "host_tuning_parse_grep": parse_grep,
-            "host_tuning_sysctl_path": sysctl_path,
-            "host_tuning_sysctls": sysctls,
             "host_tuning_sysctl_plan": sysctl_plan,
+            "host_tuning_sysctl_settings": sysctl_settings,
             "host_tuning_sysctl_record": sysctl_record,
             "host_tuning_parse_limit": parse_limit,
             "host_tuning_show_limit": show_limit,
-            "host_tuning_process_limits": process_limits,
             "host_tuning_granted_limits": granted_limits,
-            "host_tuning_units": units,
-            "host_tuning_limit_files": limit_files,
             "host_tuning_outdated_services": outdated_services,
-            "host_tuning_findings": findings,
+            "host_tuning_unrestarted_services": unrestarted_services,
+            "host_tuning_kernel_findings": kernel_findings,
+            "host_tuning_unit_findings": unit_findings,
+            "host_tuning_harmful": harmful,
         }
