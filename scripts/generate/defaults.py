@@ -7,7 +7,7 @@ import json
 
 from rankzero.config import LaunchConfig, camel
 
-NEEDED = ("stop_timeout",)
+NEEDED = ("save_timeout", "stop_timeout")
 
 
 def render() -> str:

@@ -37,13 +37,13 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"terminationGracePeriodSeconds": 20},
-        "terminationGracePeriodSeconds is 20 but launch.stopTimeout is 20, so pods are killed before they have "
-        "stopped: set terminationGracePeriodSeconds above 20",
+        "terminationGracePeriodSeconds is 20 but launch.saveTimeout and launch.stopTimeout make 50, so pods are killed "
+        "before they have saved and stopped: set terminationGracePeriodSeconds above 50",
     ),
     (
         {"launch.stopTimeout": 300},
-        "terminationGracePeriodSeconds is 60 but launch.stopTimeout is 300, so pods are killed before they have "
-        "stopped: set terminationGracePeriodSeconds above 300",
+        "terminationGracePeriodSeconds is 60 but launch.saveTimeout and launch.stopTimeout make 330, so pods are "
+        "killed before they have saved and stopped: set terminationGracePeriodSeconds above 330",
     ),
     (
         {"shm.size": "2Gi", "resources.memory": "2Gi"},

@@ -63,7 +63,7 @@ def test_the_state_directory_tells_the_story_after_all_pods_are_gone(report: dic
     folder = Path(report["files"])
     assert json.loads((folder / "outcome.json").read_text())["state"] == "succeeded"
     first = json.loads((folder / "attempts/0001.json").read_text())
-    assert first["cause"]["kind"] == "pod"
+    assert first["cause"]["kind"] == "stopped"
     assert "mnist-1" in first["cause"]["reason"]
     newest = max((folder / "checkpoints").iterdir())
     assert (newest / "MANIFEST.json").exists()

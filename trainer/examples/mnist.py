@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -31,6 +32,7 @@ from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import Ranks, process_group, scaled_learning_rate
 from rankzero.train.progress import Progress, report_result, state_dir
 from rankzero.train.sampling import EpochSampler
+from rankzero.train.stopping import StopRequest
 
 DEFAULT_DATA = Path(__file__).parent / "data"
 TEST_EVERY = 5
@@ -139,7 +141,14 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
         if ranks.is_first:
             print(f"resumed from step {step}", flush=True)
     model = DistributedDataParallel(plain, device_ids=[ranks.local_rank] if ranks.device.type == "cuda" else None)
-    progress = Progress(ranks.rank, total_steps=total_steps, resumed_from=step, log_every=config.log_every_steps)
+    stop = StopRequest(ranks)
+    progress = Progress(
+        ranks.rank,
+        total_steps=total_steps,
+        resumed_from=step,
+        log_every=config.log_every_steps,
+        saves_on_stop=True,
+    )
 
     while step < total_steps:
         epoch, done = divmod(step, steps_per_epoch)
@@ -152,8 +161,9 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
             learning_rate = float(schedule.get_last_lr()[0])
             schedule.step()
             step += 1
-            progress.step(step, epoch=epoch, loss=loss.item(), learning_rate=learning_rate)
-            if step % config.checkpoint.every_steps == 0 or step == total_steps:
+            stopping = stop.due(step)
+            progress.step(step, epoch=epoch, loss=loss.item(), learning_rate=learning_rate, leaving=stopping)
+            if stopping or step % config.checkpoint.every_steps == 0 or step == total_steps:
                 checkpoints.save(
                     step,
                     {
@@ -162,6 +172,8 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
                         "schedule": schedule.state_dict(),
                     },
                 )
+            if stopping:  # a pod of the run is being stopped; the next attempt goes on from here
+                sys.exit(contract.EXIT_REQUEUE)
 
     share = accuracy(plain, test, ranks)
     if ranks.is_first:

@@ -75,6 +75,9 @@ class LaunchConfig:
     stop_timeout: int = bounded(
         20, minimum=1, maximum=3600, doc="Seconds between SIGTERM and SIGKILL when workers are stopped."
     )
+    save_timeout: int = bounded(
+        30, minimum=0, maximum=3600, doc="Seconds for all ranks to save when a pod is being stopped; 0 saves nothing."
+    )
     attempts_without_progress: int = bounded(
         3, minimum=1, maximum=1000, doc="Attempts in a row that may end without a new step before the run fails."
     )

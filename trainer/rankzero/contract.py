@@ -51,6 +51,8 @@ CHART_ENV = (
 
 ENV_STATE_DIR = "RANKZERO_STATE_DIR"
 """The run's state directory."""
+ENV_STOP_FILE = "RANKZERO_STOP_FILE"
+"""Path of a file that appears when all ranks are to save and leave (``rankzero.train.stopping``)."""
 ENV_ATTEMPT = "RANKZERO_ATTEMPT"
 """Number of the attempt this worker belongs to, from 1."""
 

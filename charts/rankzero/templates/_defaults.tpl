@@ -1,4 +1,4 @@
 {{/* Written by `python -m scripts.generate` from rankzero/config.py; do not edit. */}}
 {{- define "rankzero.launchDefaults" -}}
-{"stopTimeout": 20}
+{"saveTimeout": 30, "stopTimeout": 20}
 {{- end }}

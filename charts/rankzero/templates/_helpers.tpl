@@ -60,9 +60,10 @@ labels:
 {{- printf "%s-%s" .Release.Name (include "rankzero.configHash" .) }}
 {{- end }}
 
-{{/* The launcher's stopTimeout in seconds: the value given, else the launcher's own default. */}}
-{{- define "rankzero.stopTimeout" -}}
-{{- dig "stopTimeout" (include "rankzero.launchDefaults" . | fromJson).stopTimeout .Values.launch | int }}
+{{/* Seconds that a pod needs to save and stop: the values given, else the launcher's own defaults. */}}
+{{- define "rankzero.leaveSeconds" -}}
+{{- $launch := merge (deepCopy .Values.launch) (include "rankzero.launchDefaults" . | fromJson) }}
+{{- add $launch.saveTimeout $launch.stopTimeout }}
 {{- end }}
 
 {{/* A quantity with a unit, such as 1.5Gi, in whole MiB, rounded down. */}}

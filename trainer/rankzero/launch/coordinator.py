@@ -26,6 +26,7 @@ from rankzero.launch.protocol import (
     Message,
     ProtocolError,
     Refused,
+    Save,
     Start,
     Stop,
     Stopped,
@@ -245,6 +246,8 @@ class Coordinator:
             await self._close_attempt(None)
             return None
         self.state = "restarting"
+        if self._causes[0].kind == STOPPED:
+            await self._save_everywhere()
         await self._stop_everywhere(self._causes[0].reason)
         cause = causes.first(self._causes)
         self.say(f"attempt {self.attempt} ended: {cause.reason}")
@@ -254,6 +257,23 @@ class Coordinator:
     async def _close_attempt(self, cause: Cause | None) -> None:
         self.records.close_attempt(cause, await self._progress())
         await self._volume(self.records.save, None)
+
+    async def _save_everywhere(self) -> None:
+        """A pod is being stopped: let all ranks save at one step and leave, where the script can do that."""
+        progress = await self._progress()
+        if not (self.launch.save_timeout and progress.get("saves_on_stop") and progress["attempt"] == self.attempt):
+            return
+        for peer in list(self.peers.values()):
+            await send(peer.writer, Save(self.attempt))
+        working = set(self.peers)
+        deadline = time.monotonic() + self.launch.save_timeout
+        while working and time.monotonic() < deadline:
+            handled = await self._handle_next(0.5)
+            if handled and isinstance(handled[1], WorkersDone | WorkerFailed):
+                working.discard(handled[0].rank)
+            working &= set(self.peers)
+        if working:
+            self.say(f"not all ranks saved within launch.saveTimeout, {self.launch.save_timeout} s")
 
     async def _stop_everywhere(self, reason: str) -> None:
         """Stop all workers; returns when every member has none left or is gone."""

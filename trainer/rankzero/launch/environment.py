@@ -55,10 +55,16 @@ def worker_environments(
     ]
 
 
+def stop_file(scratch: Path) -> Path:
+    """The file whose appearance asks the workers of one attempt to save and leave."""
+    return scratch / "stop"
+
+
 def _rank(rank: int, local_rank: int, scratch: Path) -> dict[str, str]:
     return {
         "RANK": str(rank),
         "ROLE_RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
         "TORCHELASTIC_ERROR_FILE": str(scratch / f"rank-{rank}-error.json"),
+        contract.ENV_STOP_FILE: str(stop_file(scratch)),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from rankzero import contract
 from rankzero.config import LaunchConfig
 from rankzero.errors import Rank0UnreachableError
 from rankzero.launch import protocol, reach
-from rankzero.launch.environment import common_environment, worker_environments
+from rankzero.launch.environment import common_environment, stop_file, worker_environments
 from rankzero.launch.identity import Identity
 from rankzero.launch.interface import interface_of, source_address
 from rankzero.launch.processes import kill_strays, reap_strays
@@ -24,6 +25,7 @@ from rankzero.launch.protocol import (
     Message,
     ProtocolError,
     Refused,
+    Save,
     Start,
     Stop,
     Stopped,
@@ -38,6 +40,8 @@ from rankzero.launch.warm import Warmth
 from rankzero.launch.workers import WorkerGroup, could_not_start
 
 HEARTBEAT_EVERY = 1.0
+LEAVE_MARGIN = 5.0
+"""Seconds beyond the time for saving until a pod that is being stopped acts without rank 0."""
 
 
 class Member:
@@ -57,6 +61,9 @@ class Member:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._changing = asyncio.Lock()
         """Held while workers are started or stopped: a stop that is under way is waited for, not repeated."""
+        self._idle = asyncio.Event()
+        """Set while there are no workers."""
+        self._idle.set()
 
     async def run(self) -> Finish:
         """Join and work until the run has ended, joining again whenever rank 0 was lost.
@@ -80,10 +87,16 @@ class Member:
                 await self.warmth.close()
 
     async def leave(self, reason: str) -> None:
-        """This pod is being stopped: tell rank 0, then stop the workers with their grace."""
+        """This pod is being stopped: tell rank 0, and go when the whole group has saved and stopped.
+
+        Without an answer from rank 0 the workers are stopped here when the time for saving is over.
+        """
         self.state = "leaving"
         if self._writer is not None:
             await send(self._writer, Leaving(reason))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.launch.save_timeout + LEAVE_MARGIN):
+                    await self._idle.wait()
         await self._stop_workers(float(self.launch.stop_timeout))
 
     # --- Joining -----------------------------------------------------------------------------------------
@@ -161,6 +174,8 @@ class Member:
                     return message
                 if isinstance(message, Start):
                     await self._start_workers(message, writer)
+                elif isinstance(message, Save):
+                    self._ask_to_save()
                 elif isinstance(message, Stop):
                     self.say(f"stopping the workers of attempt {message.attempt}: {message.reason}")
                     await self._stop_workers(message.grace)
@@ -189,6 +204,7 @@ class Member:
     async def _start_workers(self, start: Start, writer: asyncio.StreamWriter) -> None:
         async with self._changing:
             self.state = "running"
+            self._idle.clear()
             self._scratch = tempfile.TemporaryDirectory(prefix=f"rankzero-attempt-{start.attempt}-")
             starter: Starter = start_plainly
             base = {**os.environ, contract.ENV_CONFIG: self.config_path}
@@ -208,6 +224,11 @@ class Member:
                 await self._report(could_not_start(error, start.attempt, self.identity.node_rank, rank), writer)
                 return
             self._group.on_end(lambda failure: self._workers_ended(failure, start.attempt, writer))
+
+    def _ask_to_save(self) -> None:
+        if self._scratch is not None:
+            self.say("asking the workers to save and leave")
+            stop_file(Path(self._scratch.name)).touch()
 
     async def _workers_ended(self, failure: WorkerFailed | None, attempt: int, writer: asyncio.StreamWriter) -> None:
         if failure is None:
@@ -229,6 +250,7 @@ class Member:
             if self._scratch is not None:
                 self._scratch.cleanup()
                 self._scratch = None
+            self._idle.set()
 
     async def _beat(self, writer: asyncio.StreamWriter) -> None:
         while True:

@@ -106,6 +106,13 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Save:
+    """Ask the workers of the attempt to save at a step they agree on, and to leave."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
 class Stopped:
     """No worker of the attempt is left on this member."""
 
@@ -128,7 +135,20 @@ class Finish:
     exit_code: int
 
 
-Message = Hello | Welcome | Refused | Heartbeat | Start | WorkersDone | WorkerFailed | Stop | Stopped | Leaving | Finish
+Message = (
+    Hello
+    | Welcome
+    | Refused
+    | Heartbeat
+    | Start
+    | WorkersDone
+    | WorkerFailed
+    | Save
+    | Stop
+    | Stopped
+    | Leaving
+    | Finish
+)
 _BY_NAME: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
 _JSON_TYPES: dict[Any, Any] = {int: int, str: str, bool: bool, float: (int, float), list[str]: list}
 

@@ -12,6 +12,9 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+# Documented as torch.distributed.*, but left out of its stubs.
+from torch.distributed import HashStore, PrefixStore, Store  # type: ignore[attr-defined]
+
 from rankzero.config import TrainConfig
 from rankzero.errors import ConfigError
 
@@ -27,6 +30,8 @@ class Ranks:
     local_rank: int
     world_size: int
     device: torch.device
+    store: Store
+    """The key-value store that all ranks share."""
 
     @property
     def is_first(self) -> bool:
@@ -49,13 +54,13 @@ def process_group(config: TrainConfig) -> Iterator[Ranks]:
         torch.cuda.set_device(device)
     backend = choose_backend(config.backend, device)
     if "MASTER_ADDR" in os.environ:
-        dist.init_process_group(backend, timeout=TIMEOUT)
+        store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))  # type: ignore[attr-defined]
     else:
-        alone = dist.HashStore()  # type: ignore[attr-defined]  # documented, but left out of torch's stubs
-        dist.init_process_group(backend, store=alone, rank=0, world_size=1, timeout=TIMEOUT)
+        store = HashStore()
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
     seed(config.seed + rank)
     try:
-        yield Ranks(rank, local_rank, world_size, device)
+        yield Ranks(rank, local_rank, world_size, device, PrefixStore("rankzero", store))
     finally:
         dist.destroy_process_group()
 

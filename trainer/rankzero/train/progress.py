@@ -30,27 +30,36 @@ def state_dir() -> Path | None:
 
 
 class Progress:
-    """Counts optimizer steps of one rank. ``total_steps`` is the whole run's, ``resumed_from`` the step loaded."""
+    """Counts optimizer steps of one rank. ``total_steps`` is the whole run's, ``resumed_from`` the step loaded.
 
-    def __init__(self, rank: int, *, total_steps: int, resumed_from: int, log_every: int) -> None:
+    ``saves_on_stop`` tells the launcher that it is worth waiting for the script when a pod is being stopped.
+    """
+
+    def __init__(
+        self, rank: int, *, total_steps: int, resumed_from: int, log_every: int, saves_on_stop: bool = False
+    ) -> None:
         self.rank = rank
         self.total_steps = total_steps
         self.log_every = log_every
         self._folder = state_dir()
         self._attempt = int(os.environ.get(contract.ENV_ATTEMPT, 1))
         self._beat: dict[str, Any] = {"rank": rank, "attempt": self._attempt, "resumed_from": resumed_from}
+        self._beat["saves_on_stop"] = saves_on_stop
         self._written = 0.0
         self._began = time.monotonic()
         self._resumed_from = resumed_from
         self._complained = False
 
-    def step(self, step: int, *, epoch: int, loss: float, learning_rate: float) -> None:
-        """Report that optimizer step ``step`` (from 1) is done. Every rank calls it after each step."""
+    def step(self, step: int, *, epoch: int, loss: float, learning_rate: float, leaving: bool = False) -> None:
+        """Report that optimizer step ``step`` (from 1) is done. Every rank calls it after each step.
+
+        ``leaving`` says that it is this attempt's last, so that the record is exact.
+        """
         now = time.time()
         if "first_step" not in self._beat:
             self._beat |= {"first_step": step, "first_step_time": now}
         self._beat |= {"step": step, "total_steps": self.total_steps, "epoch": epoch, "loss": loss, "time": now}
-        first, last = step == self._beat["first_step"], step == self.total_steps
+        first, last = step == self._beat["first_step"], leaving or step == self.total_steps
         if first or last or now - self._written >= (HEARTBEAT if self.rank else RANK_0_HEARTBEAT):
             self._heartbeat(now)
         if self.rank == 0 and (first or last or step % self.log_every == 0):
