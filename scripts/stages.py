@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
 
 STILL_WORKING_EVERY = 30.0
 """Seconds between two signs of life where there is no terminal."""
@@ -47,14 +48,15 @@ class Stages:
             if not quiet:
                 ticker.join()
             self.seconds[name] = round(time.monotonic() - began, 1)
-            mark = "[red]failed[/]" if failed else "[green]done[/]"
-            self.console.print(f"{mark:<15} {name}  [dim]{self.seconds[name]:.1f} s[/]")
+            mark = ("failed", "red") if failed else ("done", "green")
+            self.console.print(Text.assemble(mark, "  ", name, "  ", (f"{self.seconds[name]:.1f} s", "dim")))
 
     def _tick(self, name: str, began: float, done: threading.Event) -> None:
         if self.console.is_terminal:
-            with self.console.status(name) as status:
+            with self.console.status(Text(name)) as status:
                 while not done.wait(0.25):
-                    status.update(f"{name}  [dim]{time.monotonic() - began:.0f} s  {self._detail}[/]")
+                    beside = f"{time.monotonic() - began:.0f} s  {self._detail}"
+                    status.update(Text.assemble(name, "  ", (beside, "dim")))
             return
         while not done.wait(STILL_WORKING_EVERY):
             self.console.print(f"...  {name}  {time.monotonic() - began:.0f} s  {self._detail}", markup=False)

@@ -47,7 +47,7 @@ def _walk(cluster: str, image: str, stages: Stages, console: Console) -> int:
         experiment.install(ground, run_id)
     console.print(f"\nTraining {run_id}: 2 pods x 2 processes; at {experiment.DELETE_AT:.0%} one pod is deleted.\n")
     with stages("Training", quiet=True):
-        story = follow(run, installed, console)
+        story = follow(run, run_id, console)
     report = Report.of(story, stages.seconds, installed=installed, began=began, ground=ground, run_id=run_id)
     path = write(report)
     show(report, path, console)

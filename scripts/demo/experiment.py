@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from rankzero.cluster.run import Run
+from rankzero.errors import ClusterError
 from scripts import command
 from scripts.cache import REPO
 from scripts.demo.road import Ground
@@ -18,6 +19,7 @@ DELETE_AT = 0.4
 """Share of the run after which a pod is deleted."""
 LEAST_ACCURACY = 0.965
 GONE_WITHIN = 120.0
+POLL = 0.5
 
 
 def new_run_id() -> str:
@@ -26,11 +28,20 @@ def new_run_id() -> str:
 
 
 def uninstall(ground: Ground, run: Run) -> None:
-    """Remove an earlier demo; its claim and checkpoints stay. Returns when its pods are gone."""
+    """Remove an earlier demo; its claim and checkpoints stay. Returns when its pods are gone.
+
+    Raises :class:`ClusterError` where they stay: two runs at once would share names and GPUs.
+    """
     _helm(ground, "uninstall", RELEASE, "--ignore-not-found", "--wait", "--timeout", f"{GONE_WITHIN:.0f}s")
     deadline = time.monotonic() + GONE_WITHIN
-    while run.pods() and time.monotonic() < deadline:
-        time.sleep(0.5)
+    while pods := run.pods():
+        if time.monotonic() > deadline:
+            names = [pod.name for pod in pods]
+            raise ClusterError(
+                f"pods of an earlier demo are still there {GONE_WITHIN:.0f} s after its removal: {', '.join(names)}",
+                hint=f"is their node gone? `kubectl --namespace {NAMESPACE} delete pod --force {' '.join(names)}`",
+            )
+        time.sleep(POLL)
 
 
 def install(ground: Ground, run_id: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from rankzero.cluster.run import PodView, Run
-from rankzero.errors import ClusterError
+from rankzero.errors import ClusterError, UnreachableError
 from scripts.demo.experiment import DELETE_AT, UNINSTALL
 
 POLL = 0.25
@@ -18,9 +19,12 @@ FIRST_STEP_WITHIN = 900.0
 """The image may have to be pulled first."""
 SILENT_FOR = 300.0
 RELEASED_WITHIN = 60.0
+API_SILENT_FOR = 60.0
+"""Longest silence of the Kubernetes API that is waited out."""
 PLAIN_LINE_EVERY = 5.0
 HOPELESS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CrashLoopBackOff")
 HOPELESS_AFTER = 90.0
+T = TypeVar("T")
 
 
 @dataclass
@@ -36,21 +40,60 @@ class Story:
     outcome: dict[str, Any] = field(default_factory=dict)
 
 
-def follow(run: Run, installed: float, console: Console) -> Story:
-    """Follow a run from its installation to its end; deletes the last pod at ``DELETE_AT`` of its steps.
+def follow(run: Run, run_id: str, console: Console) -> Story:
+    """Follow run ``run_id`` from its installation to its end; deletes the last pod at ``DELETE_AT`` of its steps.
 
-    Raises :class:`ClusterError` where it does not start, falls silent, or its pods cannot run.
+    Raises :class:`ClusterError` where it does not start, falls silent, or its pods cannot run, and where the API
+    does not answer for ``API_SILENT_FOR`` seconds.
     """
     story = Story()
     with _Display(console) as display:
-        outcome = _until_ended(run, story, display, installed)
-        story.outcome = outcome
-        story.pods_gone = _until_released(run)
-        story.gpus_left = sum(pod.gpus for pod in run.pods())
+        seen = _Patient(run, display.say)
+        story.outcome = _until_ended(seen, run_id, story, display)
+        story.pods_gone = _until_released(seen)
+        story.gpus_left = sum(pod.gpus for pod in seen.pods())
     return story
 
 
-def _until_ended(run: Run, story: Story, display: _Display, installed: float) -> dict[str, Any]:
+class _Patient:
+    """Asks a run what :class:`Run` does, and waits out short silences of the API, saying so."""
+
+    def __init__(self, run: Run, say: Callable[[str], None]) -> None:
+        self.run = run
+        self._say = say
+
+    def pods(self) -> list[PodView]:
+        return self._answer(self.run.pods)
+
+    def status(self) -> dict[str, Any] | None:
+        return self._answer(self.run.status)
+
+    def outcome(self, run_id: str) -> dict[str, Any] | None:
+        return self._answer(lambda: self.run.outcome(run_id))
+
+    def replicas(self) -> int:
+        workload = self._answer(self.run.workload)
+        return workload.replicas if workload else 0
+
+    def delete_pod(self, name: str) -> None:
+        self._answer(lambda: self.run.delete_pod(name))
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        began = time.monotonic()
+        said = False
+        while True:
+            try:
+                return ask()
+            except UnreachableError as error:
+                if time.monotonic() - began > API_SILENT_FOR:
+                    raise
+                if not said:
+                    self._say(f"{error.message}; asking again for {API_SILENT_FOR:.0f} s")
+                    said = True
+                time.sleep(POLL)
+
+
+def _until_ended(run: _Patient, run_id: str, story: Story, display: _Display) -> dict[str, Any]:
     last_news, last_step = time.monotonic(), 0
     trouble_since: float | None = None
     while True:
@@ -63,23 +106,20 @@ def _until_ended(run: Run, story: Story, display: _Display, installed: float) ->
             last_news, last_step = time.monotonic(), step
         if not story.deleted_pod and total and step >= DELETE_AT * total:
             _delete_last_pod(run, story, group["attempt"], step, display)
-        if status is None or not step:
-            pods = run.pods()
-            trouble_since = _check_trouble(pods, trouble_since)
-            outcome = run.outcome()
-            if outcome is not None and outcome["ended"] > installed:
+        starting = status is None or not step
+        if starting:
+            trouble_since = _check_trouble(run.pods(), trouble_since)
+        if starting or group.get("state") in {"succeeded", "failed", "stopped"}:
+            outcome = run.outcome(run_id)
+            if outcome is not None:
                 return outcome
         silence = time.monotonic() - last_news
         if silence > (SILENT_FOR if last_step else FIRST_STEP_WITHIN):
-            raise ClusterError(f"no step for {silence:.0f} s; {_describe(run.pods())}", hint=_look(run))
-        if group.get("state") in {"succeeded", "failed", "stopped"}:
-            outcome = run.outcome()
-            if outcome is not None and outcome["ended"] > installed:
-                return outcome
+            raise ClusterError(f"no step for {silence:.0f} s; {_describe(run.pods())}", hint=_look(run.run))
         time.sleep(POLL)
 
 
-def _delete_last_pod(run: Run, story: Story, attempt: int, step: int, display: _Display) -> None:
+def _delete_last_pod(run: _Patient, story: Story, attempt: int, step: int, display: _Display) -> None:
     pods = run.pods()
     victim = pods[-1]
     story.gpus_booked = sum(pod.gpus for pod in pods)
@@ -99,7 +139,7 @@ def _check_trouble(pods: list[PodView], since: float | None) -> float | None:
     return since
 
 
-def _until_released(run: Run) -> bool:
+def _until_released(run: _Patient) -> bool:
     """True when the workload is at 0 replicas and no pod is left."""
     deadline = time.monotonic() + RELEASED_WITHIN
     while run.replicas() != 0 or run.pods():
@@ -125,8 +165,9 @@ class _Display:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(), console=console, disable=not console.is_terminal,
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", markup=False), TimeElapsedColumn(),
+            console=console, disable=not console.is_terminal,
         )  # fmt: skip
         self._task = self._bar.add_task("waiting", total=None, note="")
         self._printed = 0.0
@@ -140,8 +181,8 @@ class _Display:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
-        self.console.print(f"  {text}")
+        """A line that stays. It may quote others, so nothing in it is markup."""
+        self.console.print(f"  {text}", markup=False)
 
     def show(self, group: dict[str, Any], progress: dict[str, Any]) -> None:
         """Show where the run is now."""

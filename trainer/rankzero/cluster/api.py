@@ -10,10 +10,11 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
-from rankzero.errors import ClusterError
+from rankzero.errors import ClusterError, UnreachableError
 
 TIMEOUT = (5, 30)
 """Seconds to connect, seconds to answer."""
+TOO_MANY_REQUESTS = 429
 
 
 def connect(kubeconfig: str | None = None) -> client.ApiClient:
@@ -39,12 +40,17 @@ def connect(kubeconfig: str | None = None) -> client.ApiClient:
 
 @contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Turn the client's exceptions in the body into :class:`ClusterError` about ``what``."""
+    """Turn the client's exceptions in the body into :class:`ClusterError` about ``what``.
+
+    It is an :class:`UnreachableError` where the API cannot answer now: it does not respond, has too much to do or
+    has an error of its own.
+    """
     try:
         yield
     except ApiException as error:
-        raise ClusterError(
-            f"{what}: the API answered {error.status} {error.reason}", hint="may you do this? see `kubectl auth can-i`"
-        ) from error
+        answer = f"{what}: the API answered {error.status} {error.reason}"
+        if error.status == TOO_MANY_REQUESTS or error.status >= 500:
+            raise UnreachableError(answer, hint="try `kubectl get nodes`") from error
+        raise ClusterError(answer, hint="may you do this? see `kubectl auth can-i`") from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise ClusterError(f"{what} does not answer: {error}", hint="try `kubectl get nodes`") from error
+        raise UnreachableError(f"{what} does not answer: {error}", hint="try `kubectl get nodes`") from error

@@ -6,16 +6,32 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from rankzero import contract
 from rankzero.cluster.api import TIMEOUT, readable
 
+FORBIDDEN = {401, 403}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What was asked for. ``run_id`` is the run of the release, ``created`` seconds since the epoch by the API."""
+
+    replicas: int
+    run_id: str
+    created: float
+
 
 @dataclass(frozen=True)
 class PodView:
-    """A pod of the run. ``trouble`` is why it does not run yet, empty where nothing is known against it."""
+    """A pod of the run.
+
+    ``trouble`` is why it does not run yet, empty where nothing is known against it; ``created`` is seconds since the
+    epoch by the API.
+    """
 
     name: str
     uid: str
@@ -23,10 +39,14 @@ class PodView:
     node: str
     gpus: int
     trouble: str
+    created: float
 
 
 class Run:
-    """Reads one release. All methods ask the API anew and raise ClusterError where it does not answer."""
+    """Reads one release. All methods ask the API anew.
+
+    They raise :class:`ClusterError` where it refuses, :class:`UnreachableError` where it does not answer.
+    """
 
     def __init__(self, api: client.ApiClient, namespace: str, name: str) -> None:
         self.namespace = namespace
@@ -35,8 +55,8 @@ class Run:
         self._core: Any = client.CoreV1Api(api)
         self._apps: Any = client.AppsV1Api(api)
 
-    def replicas(self) -> int | None:
-        """Pods that are wanted; None where the release has no workload here."""
+    def workload(self) -> Workload | None:
+        """The release's StatefulSet; None where it has none here."""
         with readable(f"StatefulSet {self.namespace}/{self.name}"):
             try:
                 found = self._apps.read_namespaced_stateful_set(self.name, self.namespace, _request_timeout=TIMEOUT)
@@ -44,7 +64,7 @@ class Run:
                 if error.status == 404:
                     return None
                 raise
-        return int(found.spec.replicas)
+        return Workload(found.spec.replicas, _run_id(found.spec.template.spec), _seconds(found))
 
     def pods(self, gpu_resource: str = contract.GPU_RESOURCE) -> list[PodView]:
         """The run's pods by name."""
@@ -56,38 +76,73 @@ class Run:
         return sorted((_view(pod, gpu_resource) for pod in found), key=lambda pod: pod.name)
 
     def delete_pod(self, name: str) -> None:
-        """Ask for the deletion of a pod, as an eviction or a person would."""
+        """Ask for the deletion of a pod, as an eviction or a person would; one that has gone already is fine."""
         with readable(f"pod {self.namespace}/{name}"):
-            self._core.delete_namespaced_pod(name, self.namespace, _request_timeout=TIMEOUT)
+            try:
+                self._core.delete_namespaced_pod(name, self.namespace, _request_timeout=TIMEOUT)
+            except ApiException as error:
+                if error.status != 404:
+                    raise
 
     def status(self) -> dict[str, Any] | None:
-        """The status page of node rank 0; None while it does not answer."""
-        try:
-            answer = self._core.connect_get_namespaced_pod_proxy_with_path(
-                f"{self.name}-0:{contract.STATUS_PORT}",
-                self.namespace,
-                "status",
-                _preload_content=False,
-                _request_timeout=TIMEOUT,
-            )
-            document: dict[str, Any] = json.loads(answer.data)
-        except (ApiException, ValueError, OSError):  # the pod comes and goes; the caller asks again
-            return None
-        return document
+        """The status page of node rank 0; None while the pod does not answer: it comes and goes."""
+        with readable(f"pods/proxy of {self.namespace}/{self.name}-0"):
+            try:
+                answer = self._core.connect_get_namespaced_pod_proxy_with_path(
+                    f"{self.name}-0:{contract.STATUS_PORT}",
+                    self.namespace,
+                    "status",
+                    _preload_content=False,
+                    _request_timeout=TIMEOUT,
+                )
+                return _document(answer.data)
+            except ApiException as error:
+                if error.status in FORBIDDEN:
+                    raise
+            except urllib3.exceptions.HTTPError as error:
+                if not _is_read_timeout(error):  # the API takes the call and waits for the pod
+                    raise
+        return None
 
-    def outcome(self) -> dict[str, Any] | None:
-        """How the newest run of this release ended, from its Event; None where there is none (they expire)."""
+    def outcome(self, run_id: str, *, since: float = 0.0) -> dict[str, Any] | None:
+        """How run ``run_id`` of this release ended, from its newest Event; None where there is none (they expire).
+
+        Events from before ``since`` (seconds since the epoch by the API) are those of an earlier start of it.
+        """
         with readable(f"events in {self.namespace}"):
             events = self._core.list_namespaced_event(
                 self.namespace, field_selector=f"involvedObject.name={self.name}", _request_timeout=TIMEOUT
             ).items
-        outcomes = [
-            event.metadata.annotations[contract.ANNOTATION_OUTCOME]
-            for event in sorted(events, key=lambda event: event.metadata.creation_timestamp)
-            if contract.ANNOTATION_OUTCOME in (event.metadata.annotations or {})
-        ]
-        newest: dict[str, Any] | None = json.loads(outcomes[-1]) if outcomes else None
-        return newest
+        for event in sorted(events, key=_seconds, reverse=True):
+            outcome = _document((event.metadata.annotations or {}).get(contract.ANNOTATION_OUTCOME, ""))
+            if outcome is not None and outcome.get("run_id") == run_id and _seconds(event) >= since:
+                return outcome
+        return None
+
+
+def _seconds(found: Any) -> float:
+    """When the API created an object, in seconds since the epoch."""
+    return float(found.metadata.creation_timestamp.timestamp())
+
+
+def _run_id(pod_spec: Any) -> str:
+    """The run that the pods of a workload belong to."""
+    variables = [variable for container in pod_spec.containers for variable in container.env or []]
+    return next((str(variable.value) for variable in variables if variable.name == contract.ENV_RUN_ID), "")
+
+
+def _document(text: str | bytes) -> dict[str, Any] | None:
+    """A JSON object; None for anything else."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _is_read_timeout(error: urllib3.exceptions.HTTPError) -> bool:
+    cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
+    return isinstance(cause, urllib3.exceptions.ReadTimeoutError)
 
 
 def _view(pod: Any, gpu_resource: str) -> PodView:
@@ -99,6 +154,7 @@ def _view(pod: Any, gpu_resource: str) -> PodView:
         node=pod.spec.node_name or "",
         gpus=gpus,
         trouble=_trouble(pod.status),
+        created=_seconds(pod),
     )
 
 

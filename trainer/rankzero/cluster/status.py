@@ -1,4 +1,7 @@
-"""``rankzero status``: one run in a few lines, from rank 0 while it lives and from its Event afterwards."""
+"""``rankzero status``: one run in a few lines, from rank 0 while it lives and from its Event afterwards.
+
+Events expire, by default after an hour. Then only the checkpoint volume knows how the run ended.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ from typing import Any
 
 from kubernetes import config
 
+from rankzero import contract
 from rankzero.cluster.api import connect
-from rankzero.cluster.run import Run
+from rankzero.cluster.run import PodView, Run, Workload
 from rankzero.errors import ClusterError
+
+ENDED = "ended"
+"""There is nothing left to run, and no Event that says why."""
 
 
 def show(name: str, namespace: str, *, as_json: bool) -> int:
@@ -34,24 +41,33 @@ def current_namespace() -> str:
 
 def collect(run: Run) -> dict[str, Any]:
     """Everything that ``status`` shows. Raises :class:`ClusterError` where there is no such release."""
-    replicas = run.replicas()
-    if replicas is None:
+    workload = run.workload()
+    if workload is None:
         raise ClusterError(
             f"there is no run {run.name} in namespace {run.namespace}", hint="see `helm list --all-namespaces`"
         )
     page = run.status() or {}
     group = page.get("group") or {}
-    outcome = run.outcome() if replicas == 0 or not group else None
+    pods = run.pods()
+    outcome = None
+    if workload.replicas == 0 or not group:
+        outcome = run.outcome(workload.run_id, since=_started(run, workload, pods))
     return {
         "run": run.name,
+        "run_id": workload.run_id,
         "namespace": run.namespace,
-        "state": (outcome or {}).get("state") or group.get("state") or ("stopped" if replicas == 0 else "waiting"),
-        "replicas": replicas,
-        "pods": [vars(pod) for pod in run.pods()],
+        "state": (outcome or {}).get("state") or group.get("state") or ("waiting" if workload.replicas else ENDED),
+        "replicas": workload.replicas,
+        "pods": [vars(pod) for pod in pods],
         "waiting_for": page.get("waiting_for") or "",
         "group": group,
         "outcome": outcome,
     }
+
+
+def _started(run: Run, workload: Workload, pods: list[PodView]) -> float:
+    """Since when the present start of the run can have ended: rank 0's pod tells how, so not before it was there."""
+    return max([workload.created, *(pod.created for pod in pods if pod.name == f"{run.name}-0")])
 
 
 def lines(document: dict[str, Any]) -> list[str]:
@@ -61,6 +77,9 @@ def lines(document: dict[str, Any]) -> list[str]:
     if outcome:
         said.append(f"  {outcome['reason']}")
         said += [f"  {key}: {value:.4g}" for key, value in outcome.get("result", {}).items()]
+    elif document["state"] == ENDED:
+        file = f"{document['run']}/{document['run_id']}/{contract.OUTCOME_FILE}"
+        said.append(f"  how it ended is no longer known here; see {file} on the checkpoint volume")
     progress = group.get("progress") or {}
     if progress:
         age = time.time() - progress["time"]

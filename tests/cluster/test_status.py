@@ -1,0 +1,139 @@
+"""``rankzero status`` tells of the present run, or says that it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rankzero.cluster.run import Run
+from rankzero.cluster.status import collect, lines
+from rankzero.errors import ClusterError, UnreachableError
+from tests.cluster.fake_api import EVENTS, HANG_UP, NAME, NAMESPACE, PAGE, PODS, FakeApi, outcome, serve
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    with serve() as served:
+        yield served
+
+
+def run_of(api: FakeApi) -> Run:
+    return Run(api.client(), NAMESPACE, NAME)
+
+
+def state(api: FakeApi) -> str:
+    return str(collect(run_of(api))["state"])
+
+
+def running(step: int = 5) -> dict[str, Any]:
+    progress = {"step": step, "total_steps": 10, "loss": 0.5, "time": 0.0}
+    return {"group": {"state": "running", "attempt": 1, "absent": [], "progress": progress, "attempts": []}}
+
+
+def test_a_release_that_is_not_there_is_a_sentence(api: FakeApi) -> None:
+    with pytest.raises(ClusterError, match="there is no run mnist in namespace team"):
+        collect(run_of(api))
+
+
+def test_a_running_run_is_told_by_rank_0(api: FakeApi) -> None:
+    api.put_workload(replicas=2)
+    api.answers[PAGE] = (200, running())
+    document = collect(run_of(api))
+    assert document["state"] == "running"
+    assert any("step 5 of 10" in line for line in lines(document))
+
+
+def test_a_run_that_has_ended_is_told_by_its_event(api: FakeApi) -> None:
+    api.put_workload(replicas=0)
+    api.put_events((150, outcome("succeeded")))
+    document = collect(run_of(api))
+    assert document["state"] == "succeeded"
+    assert "  it has succeeded" in lines(document)
+
+
+def test_another_run_of_the_release_says_nothing_about_this_one(api: FakeApi) -> None:
+    """Installed again, or upgraded, with another run.id within the hour that Events live."""
+    api.put_workload(replicas=2, run_id="b")
+    api.put_events((150, outcome("succeeded", run_id="a")))
+    assert state(api) == "waiting"
+
+
+def test_the_same_run_installed_again_is_not_what_it_was_before(api: FakeApi) -> None:
+    api.put_workload(replicas=2, created=200)
+    api.put_events((150, outcome("failed")))
+    assert state(api) == "waiting"
+
+
+def test_a_run_that_was_started_again_in_place_is_not_what_it_was_before(api: FakeApi) -> None:
+    """Scaled up again by hand: the StatefulSet is the old one, rank 0's pod is not."""
+    api.put_workload(replicas=2)
+    api.put_events((150, outcome("failed")))
+    api.put_pods(160, 90)
+    assert state(api) == "waiting"
+    api.put_pods(140, 90)
+    assert state(api) == "failed"
+
+
+def test_the_newest_of_several_outcomes_counts(api: FakeApi) -> None:
+    api.put_workload(replicas=0)
+    api.put_events((150, outcome("failed")), (170, outcome("succeeded")), (160, outcome("failed")))
+    assert state(api) == "succeeded"
+
+
+def test_once_the_event_has_expired_the_volume_is_named_and_nothing_is_claimed(api: FakeApi) -> None:
+    api.put_workload(replicas=0, run_id="a")
+    document = collect(run_of(api))
+    assert document["state"] == "ended"
+    assert "  how it ended is no longer known here; see mnist/a/outcome.json on the checkpoint volume" in lines(
+        document
+    )
+
+
+@pytest.mark.parametrize("foreign", ["", "no JSON", "[]", '"text"', "{}"])
+def test_an_annotation_of_another_form_is_left_out(api: FakeApi, foreign: str) -> None:
+    api.put_workload(replicas=0)
+    api.put_events((150, outcome("succeeded")), (160, foreign))
+    assert state(api) == "succeeded"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_page_that_may_not_be_read_is_an_error_and_not_a_run_that_waits(api: FakeApi, status: int) -> None:
+    api.put_workload(replicas=2)
+    api.answers[PAGE] = (status, {"kind": "Status"})
+    with pytest.raises(ClusterError, match=f"pods/proxy of team/mnist-0: the API answered {status}"):
+        collect(run_of(api))
+
+
+@pytest.mark.parametrize("answer", [(404, {}), (400, {}), (500, {}), (503, {}), (200, b"<html>"), (200, [])])
+def test_a_page_that_does_not_answer_is_a_pod_that_is_not_there_yet(api: FakeApi, answer: tuple[int, Any]) -> None:
+    api.put_workload(replicas=2)
+    api.answers[PAGE] = answer
+    assert state(api) == "waiting"
+
+
+@pytest.mark.parametrize("answer", [(HANG_UP, None), (500, {}), (503, {}), (429, {})])
+@pytest.mark.parametrize("path", [PODS, EVENTS])
+def test_an_api_that_cannot_answer_now_is_told_apart_from_one_that_refuses(
+    api: FakeApi, path: str, answer: tuple[int, Any]
+) -> None:
+    api.put_workload(replicas=0)
+    api.answers[path] = answer
+    with pytest.raises(UnreachableError):
+        collect(run_of(api))
+    api.answers[path] = (403, {})
+    with pytest.raises(ClusterError) as caught:
+        collect(run_of(api))
+    assert not isinstance(caught.value, UnreachableError)
+
+
+def test_a_connection_that_breaks_on_the_way_to_the_page_is_no_pod_that_is_away(api: FakeApi) -> None:
+    api.put_workload(replicas=2)
+    api.answers[PAGE] = (HANG_UP, None)
+    with pytest.raises(UnreachableError, match="pods/proxy of team/mnist-0 does not answer"):
+        run_of(api).status()
+
+
+def test_deleting_a_pod_that_has_gone_is_no_error(api: FakeApi) -> None:
+    run_of(api).delete_pod("mnist-1")
