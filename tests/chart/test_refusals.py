@@ -162,7 +162,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"procsPerNode": 8, "resources.gpus": 4, "train.backend": "gloo"},
     {"nodes": 1, "checkpoints.accessMode": "ReadWriteOnce"},
     {"nodes": 2, "checkpoints": {"accessMode": "ReadWriteOnce", "existingClaim": "shared"}},
-    {"terminationGracePeriodSeconds": 21},
+    {"terminationGracePeriodSeconds": 51},
     {"shm.size": "2047Mi", "resources.memory": "2Gi"},
     {"image.repository": "trainer"},
     {"image.repository": "registry-1.example.com/a/b__c/d--e.f"},
