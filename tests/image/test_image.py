@@ -5,18 +5,24 @@ The image of this tree is built first, in seconds if nothing changed.
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from scripts import command
 from scripts.image import engine as engines
+from scripts.image import host_network
 from scripts.image.base import production
 from scripts.image.build import Choices, build_image
-from scripts.image.context import locked_version
-from scripts.image.engine import Engine
+from scripts.image.context import locked_version, stage_trainer, staging
+from scripts.image.engine import Build, Engine, build_command
 from scripts.image.reference import project_version
 from scripts.stages import Stages
 
@@ -48,6 +54,19 @@ for package in (torch, rankzero):
             except SyntaxError:
                 continue
             print(module)
+"""
+
+
+MARK = "mark-of-the-build-machine"
+FILES_WITH = """
+import os, pathlib, sys
+mark = sys.argv[1].encode()
+for folder, below, names in os.walk("/", onerror=print):
+    # Not into what the engine mounts.
+    below[:] = [name for name in below if os.lstat(os.path.join(folder, name)).st_dev == os.stat("/").st_dev]
+    for path in (pathlib.Path(folder, name) for name in names):
+        if path.is_file() and not path.is_symlink() and mark in path.read_bytes():
+            print(path)
 """
 
 
@@ -174,17 +193,63 @@ def test_the_labels_say_what_the_image_was_made_from(config: dict[str, object], 
     assert name == production() or ":" in name.rpartition("/")[2]
 
 
-def test_nothing_of_the_build_machine_stays_in_the_image(run: Run, engine: Engine, image: str) -> None:
-    left = """
-import pathlib
-for folder in ("/run/secrets", "/build", "/root/.cache", "/root/.config"):
-    try:
-        files = [str(path) for path in pathlib.Path(folder).rglob("*") if path.is_file()]
-    except PermissionError as error:
-        raise SystemExit(f"cannot look: {error}")
-    print(*files, sep="\\n", end="")
-"""
-    assert run("-c", left, user="0") == ""
-    history = engine.run([engine.name, "history", "--no-trunc", image])
-    assert "index-url" not in history
-    assert "BEGIN CERTIFICATE" not in history
+class MarkedIndex(http.server.BaseHTTPRequestHandler):
+    """A package index on this machine that has no packages."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        """Keep the test's output free of requests."""
+
+
+@pytest.fixture
+def marked_index() -> Iterator[str]:
+    """Address of the index, with the mark in it."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), MarkedIndex) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/{MARK}/simple"
+        server.shutdown()
+
+
+@pytest.fixture
+def marked_build(engine: Engine, image: str, marked_index: str, tmp_path: Path) -> Iterator[str]:
+    """Reference of an image that was built anew where index, proxy settings and certificates carry :data:`MARK`."""
+    direct = f"{MARK}.invalid,127.0.0.1,{os.environ.get('no_proxy', '')}"
+    environ = {
+        **os.environ,
+        "PIP_EXTRA_INDEX_URL": marked_index,
+        "no_proxy": direct,
+        "NO_PROXY": direct,
+    }
+    if trusted := host_network.ca_bundle(os.environ):
+        certificates = tmp_path / "certificates.pem"
+        certificates.write_text(f"# {MARK}\n{trusted.read_text(encoding='utf-8')}", encoding="utf-8")
+        environ["SSL_CERT_FILE"] = str(certificates)
+    (described,) = json.loads(engine.run([engine.name, "image", "inspect", image]))
+    base = described["Config"]["Labels"]["org.opencontainers.image.base.name"]
+    reference = "localhost/rankzero/built-on-a-marked-machine:1"
+    with staging() as context, staging() as private:
+        stage_trainer(context)
+        build = Build(
+            context=context,
+            tag=reference,
+            args={"BASE_IMAGE": base},
+            secrets=host_network.secrets(environ, private),
+            from_environment=host_network.proxies(environ),
+            cached=False,
+        )
+        command.run(build_command(engine.name, build), env={**environ, **engines.environment(engine.name)})
+    yield reference
+    engine.run([engine.name, "rmi", reference])
+
+
+def test_nothing_of_the_build_machine_stays_in_the_image(marked_build: str, engine: Engine) -> None:
+    assert any(MARK in path for path in MarkedIndex.asked), "the build has used the marked index"
+    run = [engine.name, "run", "--rm", "--network", "none", "--user", "0", "--entrypoint", "python", marked_build]
+    assert engine.run([*run, "-c", FILES_WITH, MARK]) == ""
+    for words in (["history", "--no-trunc", marked_build], ["image", "inspect", marked_build]):
+        assert MARK not in engine.run([engine.name, *words])

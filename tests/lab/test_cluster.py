@@ -9,11 +9,12 @@ import time
 import pytest
 
 from rankzero import contract
-from scripts.lab import cluster, gpus, kube, nodes
+from scripts.lab import cluster, gpus, kube, nodes, programs
 from scripts.lab.podman import execute, podman, remove_containers
 from scripts.lab.settings import GPUS_PER_WORKER, NODES, STORAGE_CLASS, WORKERS
 from scripts.stages import Stages
 from tests.lab.conftest import Namespace, on, pod
+from tests.waiting import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("lab"), pytest.mark.timeout(300)]
 
@@ -29,6 +30,13 @@ def test_all_three_nodes_are_ready_and_the_workers_look_like_gpu_nodes() -> None
     }
     labelled = kube.kubectl("get", "nodes", "--selector", f"{gpus.PRESENT_LABEL}=true", "--output", "name").split()
     assert labelled == [f"node/{node.name}" for node in WORKERS]
+
+
+def test_every_node_runs_the_pinned_version_of_kubernetes() -> None:
+    version = "{.items[*].status.nodeInfo.kubeletVersion}"
+    found = kube.kubectl("get", "nodes", "--output", f"jsonpath={version}").split()
+    assert found == [programs.kubernetes_version()] * len(NODES)
+    assert json.loads(kube.kubectl("get", "--raw", "/version"))["gitVersion"] == programs.kubernetes_version()
 
 
 def test_only_its_owner_can_read_the_kubeconfig() -> None:
@@ -88,6 +96,7 @@ def test_a_pod_gets_eight_gpus_of_a_worker_and_nine_keep_it_waiting(namespace: N
 
 def test_gpus_are_there_again_after_a_restarted_kubelet_and_an_advertisement() -> None:
     execute(FIRST.name, "systemctl", "restart", "kubelet")
+    until(lambda: gpus.advertised()[FIRST.name] == 0, timeout=60, what="the kubelet sets the count back")
     gpus.advertise()
     assert gpus.advertised() == {node.name: GPUS_PER_WORKER for node in WORKERS}
 
