@@ -30,8 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
         "RANKZERO_NODE_IMAGE": image,
     }
     words = [str(programs / "molecule"), command, "--scenario-name", SCENARIO, *rest]
-    # Other commands leave nodes behind, whose settings then must hold.
-    with kernel.unchanged() if command == "test" else nullcontext():
+    # Other commands, and options such as --destroy never, leave nodes behind, whose settings then must hold.
+    with kernel.unchanged() if command == "test" and not rest else nullcontext():
         return subprocess.run(words, cwd=REPO, env=environment, check=False).returncode
 
 

@@ -1,7 +1,8 @@
 """Lets the workers advertise GPUs that they do not have, so that the scheduler's accounting of them is real.
 
-Kubernetes documents the way (advertise extended resources for a node): a patch of the node's status. A kubelet
-sets such a count back to 0 when it starts, so every `up`, and whoever restarts a kubelet, advertises anew.
+Kubernetes documents the way (advertise extended resources for a node): a patch of the node's status. A kubelet that
+finds nothing in its device-plugins folder as it starts takes the node for a new one and sets such a count back to 0,
+so every `up`, and whoever restarts a kubelet, advertises anew.
 """
 
 from __future__ import annotations

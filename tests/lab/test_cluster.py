@@ -14,7 +14,6 @@ from scripts.lab.podman import execute, podman, remove_containers
 from scripts.lab.settings import GPUS_PER_WORKER, NODES, STORAGE_CLASS, WORKERS
 from scripts.stages import Stages
 from tests.lab.conftest import Namespace, on, pod
-from tests.waiting import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("lab"), pytest.mark.timeout(300)]
 
@@ -94,9 +93,13 @@ def test_a_pod_gets_eight_gpus_of_a_worker_and_nine_keep_it_waiting(namespace: N
     assert f"2 Insufficient {contract.GPU_RESOURCE}" in condition["message"]
 
 
-def test_gpus_are_there_again_after_a_restarted_kubelet_and_an_advertisement() -> None:
+def test_gpus_that_are_gone_are_there_again_after_a_restarted_kubelet_and_an_advertisement() -> None:
+    none = {contract.GPU_RESOURCE: "0"}
+    patch = json.dumps({"status": {"capacity": none, "allocatable": none}})
+    kube.kubectl("patch", "node", FIRST.name, "--subresource", "status", "--type", "merge", "--patch", patch)
     execute(FIRST.name, "systemctl", "restart", "kubelet")
-    until(lambda: gpus.advertised()[FIRST.name] == 0, timeout=60, what="the kubelet sets the count back")
+    kube.wait_for_kubelet(FIRST)
+    assert gpus.advertised()[FIRST.name] == 0
     gpus.advertise()
     assert gpus.advertised() == {node.name: GPUS_PER_WORKER for node in WORKERS}
 
