@@ -13,14 +13,18 @@ from rankzero.launch import ports
 
 def test_it_lies_outside_what_the_kernel_gives_to_outgoing_connections() -> None:
     first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert ports.LOWEST <= ports.free_port(1) < min(first_ephemeral, 29500)
+    assert ports.LOWEST <= ports.free_port() < min(first_ephemeral, 29500)
 
 
-def test_a_taken_port_is_passed_over_and_attempts_begin_elsewhere() -> None:
-    port = ports.free_port(1)
-    with socket.create_server(("", port)):
-        assert ports.free_port(1) != port
-    assert ports.free_port(2) != port
+def test_a_taken_port_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "LOWEST", ports.free_port())
+    monkeypatch.setattr(ports, "HIGHEST", ports.LOWEST + 1)  # two ports to choose from, one of them taken
+    with socket.create_server(("", ports.LOWEST)):
+        assert {ports.free_port() for _ in range(10)} == {ports.LOWEST + 1}
+
+
+def test_two_groups_on_one_machine_do_not_begin_with_the_same_port() -> None:
+    assert len({ports.free_port() for _ in range(10)}) > 1
 
 
 def test_a_machine_that_leaves_no_port_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,4 +32,4 @@ def test_a_machine_that_leaves_no_port_is_told_so(tmp_path: Path, monkeypatch: p
     everything.write_text("1024 65535")
     monkeypatch.setattr(ports, "EPHEMERAL", everything)
     with pytest.raises(PreflightError, match="ip_local_port_range"):
-        ports.free_port(1)
+        ports.free_port()

@@ -233,7 +233,7 @@ class Coordinator:
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
         self.state = "running"
         await self._volume(self.records.save, None)
-        start = Start(self.attempt, self.master_address, free_port(self.attempt))
+        start = Start(self.attempt, self.master_address, free_port())
         self.say(f"attempt {self.attempt}: {self.launch.nodes} x {self.launch.procs_per_node} processes")
         for peer in members:
             await send(peer.writer, start)

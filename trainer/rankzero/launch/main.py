@@ -127,6 +127,8 @@ class Launcher:
         if outcome is None:
             outcome = await self._decide(coordinator)
             await self._record(outcome)
+        else:  # its Event may have expired since
+            await self._post_event(await asyncio.to_thread(self.records.outcome) or {}, outcome)
         await coordinator.announce(outcome)
         return Finish(outcome.state, outcome.reason, outcome.exit_code)
 
@@ -186,6 +188,9 @@ class Launcher:
             await asyncio.to_thread(self.records.write_outcome, document)
         except OSError as error:
             say(f"could not write {contract.OUTCOME_FILE}: {error.strerror}")
+        await self._post_event(document, outcome)
+
+    async def _post_event(self, document: dict[str, Any], outcome: Outcome) -> None:
         kind, _, name = self.identity.workload.partition("/")
         if not name:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from pathlib import Path
 
@@ -12,16 +13,17 @@ LOWEST, HIGHEST = 20000, 29499
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def free_port(seed: int) -> int:
+def free_port() -> int:
     """A port that can be bound now and that the kernel gives to no outgoing connection.
 
-    ``seed`` spreads the choice: each attempt begins elsewhere, so that a port still in use by the last one is
-    not met first. Raises :class:`PreflightError` where there is none.
+    The search begins anywhere, so that two groups on one machine do not race for the same one. Raises
+    :class:`PreflightError` where there is none.
     """
     highest = min(HIGHEST, _first_ephemeral() - 1)
     count = highest - LOWEST + 1
-    for step in range(max(count, 0)):
-        port = LOWEST + (seed * 97 + step) % count
+    begin = secrets.randbelow(count) if count > 0 else 0
+    for step in range(count):
+        port = LOWEST + (begin + step) % count
         if is_free(port):
             return port
     raise PreflightError(
