@@ -128,7 +128,8 @@ class Launcher:
             outcome = await self._decide(coordinator)
             await self._record(outcome)
         else:  # its Event may have expired since
-            await self._post_event(await asyncio.to_thread(self.records.outcome) or {}, outcome)
+            document = await asyncio.to_thread(self.records.outcome)
+            await self._post_event(document or {}, outcome)
         await coordinator.announce(outcome)
         return Finish(outcome.state, outcome.reason, outcome.exit_code)
 
