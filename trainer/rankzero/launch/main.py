@@ -24,6 +24,7 @@ from rankzero.launch.member import Member
 from rankzero.launch.processes import inherit_orphans
 from rankzero.launch.protocol import Finish
 from rankzero.launch.records import Records
+from rankzero.launch.roster import Roster
 from rankzero.launch.status import StatusServer
 
 RETRY_SCALE_EVERY = 10.0
@@ -80,15 +81,11 @@ class Launcher:
 
     async def _take_part(self) -> int:
         if self.identity.node_rank == 0:
+            roster = Roster(self.config.launch, self.identity.run_key, self.identity.config_hash, say)
+            server = await self._serve(roster)
             self.coordinator = Coordinator(
-                self.config.launch,
-                run_key=self.identity.run_key,
-                config_hash=self.identity.config_hash,
-                master_address=self.identity.pod_ip,
-                records=self.records,
-                say=say,
+                self.config.launch, roster, self.records, master_address=self.identity.pod_ip, say=say
             )
-            server = await self._serve(self.coordinator)
             work = asyncio.create_task(self._lead(self.coordinator))
         else:
             server = None
@@ -146,10 +143,10 @@ class Launcher:
                 task.cancel()
             await asyncio.wait({decide, member}, timeout=LEAVE_WITHIN)
 
-    async def _serve(self, coordinator: Coordinator) -> asyncio.Server:
+    async def _serve(self, roster: Roster) -> asyncio.Server:
         port = self.config.launch.rendezvous_port
         try:
-            return await coordinator.serve()
+            return await roster.serve()
         except OSError as error:
             raise PreflightError(
                 f"the rendezvous port {port} cannot be used: {error.strerror}",
@@ -276,7 +273,7 @@ class Launcher:
                 "attempt": coordinator.attempt,
                 "nodes": self.config.launch.nodes,
                 "world_size": self.config.world_size,
-                "absent": coordinator.absent(),
+                "absent": coordinator.roster.absent(),
                 "progress": progress,
                 "attempts": self.records.summary(progress),
             }

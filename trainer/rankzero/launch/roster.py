@@ -1,0 +1,222 @@
+"""Who is in the group: connections of members, their heartbeats, and which pod holds which node rank."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rankzero.config import LaunchConfig
+from rankzero.launch import protocol
+from rankzero.launch.protocol import Finish, Heartbeat, Hello, Message, ProtocolError, Refused, Welcome, receive, send
+
+HELLO_TIMEOUT = 5.0
+BEAT_EVERY = 1.0
+
+
+@dataclass(eq=False)
+class Peer:
+    """A member's connection. ``seen`` is monotonic time of its last message."""
+
+    hello: Hello
+    writer: asyncio.StreamWriter
+    seen: float = field(default_factory=time.monotonic)
+    leaving: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Node rank."""
+        return self.hello.node_rank
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        return f"{self.hello.pod_name} (node rank {self.rank})"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A member is here. ``restarted``: the same pod as before, whose container was started again meanwhile."""
+
+    peer: Peer
+    restarted: bool
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A member is not here any more."""
+
+    peer: Peer
+    reason: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """A member said something."""
+
+    peer: Peer
+    message: Message
+
+
+Event = Joined | Lost | Said
+
+
+class Roster:
+    """All members by node rank. Connections feed one queue; :meth:`next` alone changes who is here."""
+
+    def __init__(self, launch: LaunchConfig, run_key: str, config_hash: str, say: Callable[[str], None]) -> None:
+        self.peers: dict[int, Peer] = {}
+        self._launch = launch
+        self._run_key = run_key
+        self._config_hash = config_hash
+        self._say = say
+        self._farewell: Finish | None = None
+        self._known: dict[int, Hello] = {}
+        """The pod that last held each node rank, connected or not."""
+        self._retired: set[str] = set()
+        self._queue: asyncio.Queue[tuple[Peer, Message | None]] = asyncio.Queue()
+        self._events: deque[Event] = deque()
+        self._checked = time.monotonic()
+
+    async def serve(self) -> asyncio.Server:
+        """Listen on the rendezvous port, IPv4 and IPv6. Raises OSError where the port is taken."""
+        return await asyncio.start_server(
+            self._connection, host=None, port=self._launch.rendezvous_port, limit=protocol.MAX_LINE
+        )
+
+    async def next(self, timeout: float) -> Event | None:
+        """The next thing that happened; None where nothing did within ``timeout`` seconds."""
+        self._find_silent()
+        if not self._events:
+            try:
+                async with asyncio.timeout(timeout):
+                    peer, message = await self._queue.get()
+            except TimeoutError:
+                return None
+            self._take(peer, message)
+        return self._events.popleft() if self._events else None
+
+    async def tell_all(self, message: Message) -> None:
+        """Send to every member that is here."""
+        for peer in list(self.peers.values()):
+            await send(peer.writer, message)
+
+    async def dismiss(self, farewell: Finish) -> None:
+        """Tell every member, and those who come later, that the run has ended."""
+        self._farewell = farewell
+        await self.tell_all(farewell)
+
+    def drop(self, peer: Peer, reason: str) -> None:
+        """Close a member's connection; it has to join again."""
+        del self.peers[peer.rank]
+        peer.writer.close()
+        self._events.append(Lost(peer, reason))
+
+    def absent(self) -> list[int]:
+        """Node ranks that are not here or are leaving."""
+        here = {peer.rank for peer in list(self.peers.values()) if not peer.leaving}
+        return [rank for rank in range(self._launch.nodes) if rank not in here]
+
+    # --- Connections: they only feed the queue -----------------------------------------------------------
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer: Peer | None = None
+        beats: asyncio.Task[None] | None = None
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT):
+                hello = await receive(reader)
+            if hello is None:
+                return  # a probe that only asked whether the port is open
+            peer = await self._admit(hello, writer)
+            if peer is None:
+                return
+            beats = asyncio.create_task(_beat(writer))
+            while (message := await receive(reader)) is not None:
+                peer.seen = time.monotonic()
+                if not isinstance(message, Heartbeat):
+                    self._queue.put_nowait((peer, message))
+        except (ProtocolError, TimeoutError) as error:
+            where = writer.get_extra_info("peername")
+            self._say(f"dropped a connection from {where}: {str(error) or 'no greeting'}")
+        except asyncio.CancelledError:
+            return  # the loop is closing; asyncio 3.11 would report a cancelled connection as an error
+        finally:
+            if beats is not None:
+                beats.cancel()
+            if peer is not None:
+                self._queue.put_nowait((peer, None))
+            writer.close()
+
+    async def _admit(self, hello: Message, writer: asyncio.StreamWriter) -> Peer | None:
+        if not isinstance(hello, Hello):
+            raise ProtocolError(f"expected Hello, got {type(hello).__name__}")
+        refusal = self._refusal(hello)
+        if refusal:
+            self._say(f"refused {hello.pod_name}: {refusal.reason}")
+            await send(writer, refusal)
+            return None
+        await send(writer, Welcome(nodes=self._launch.nodes))
+        if self._farewell is not None:  # it missed the end
+            await send(writer, self._farewell)
+            return None
+        peer = Peer(hello, writer)
+        self._queue.put_nowait((peer, hello))
+        return peer
+
+    def _refusal(self, hello: Hello) -> Refused | None:
+        if hello.version != protocol.VERSION:
+            return Refused(f"it speaks protocol {hello.version}, rank 0 speaks {protocol.VERSION}: two images", False)
+        if hello.run != self._run_key:
+            return Refused("it belongs to another run", True)
+        if hello.pod_uid in self._retired:
+            return Refused(f"another pod has taken over node rank {hello.node_rank}", True)
+        if hello.config_hash != self._config_hash:
+            return Refused("its settings differ from those of rank 0: an upgrade is under way", False)
+        if not 0 <= hello.node_rank < self._launch.nodes:
+            return Refused(f"node rank {hello.node_rank} in a group of {self._launch.nodes}", True)
+        return None
+
+    # --- What becomes of it ------------------------------------------------------------------------------
+
+    def _take(self, peer: Peer, message: Message | None) -> None:
+        if isinstance(message, Hello):
+            self._join(peer)
+        elif self.peers.get(peer.rank) is not peer:
+            return  # the last words of a connection that was replaced or dropped
+        elif message is None:
+            self.drop(peer, f"{peer.name} closed its connection")
+        else:
+            self._events.append(Said(peer, message))
+
+    def _join(self, peer: Peer) -> None:
+        hello, before = peer.hello, self._known.get(peer.rank)
+        if hello.pod_uid in self._retired:  # its successor was quicker through the queue
+            peer.writer.close()
+            return
+        same_pod = before is not None and before.pod_uid == hello.pod_uid
+        if before is not None and not same_pod:
+            self._retired.add(before.pod_uid)
+        if (present := self.peers.get(peer.rank)) is not None:
+            self.drop(present, f"{present.name} {'started again' if same_pod else 'was replaced by a new pod'}")
+        self._known[peer.rank] = hello
+        self.peers[peer.rank] = peer
+        restarted = before is not None and same_pod and before.boot != hello.boot
+        self._events.append(Joined(peer, restarted))
+
+    def _find_silent(self) -> None:
+        """Drop members without heartbeat, unless it was this process that did not get to read them."""
+        now = time.monotonic()
+        late = max(0.0, now - self._checked - BEAT_EVERY - 0.5)
+        self._checked = now
+        for peer in list(self.peers.values()):
+            peer.seen = min(peer.seen + late, now)
+            if now - peer.seen > self._launch.heartbeat_timeout:
+                self.drop(peer, f"{peer.name} sent no heartbeat for {self._launch.heartbeat_timeout} s")
+
+
+async def _beat(writer: asyncio.StreamWriter) -> None:
+    while True:
+        await send(writer, Heartbeat())
+        await asyncio.sleep(BEAT_EVERY)
