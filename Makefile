@@ -25,14 +25,15 @@ demo: $(if $(filter existing,$(CLUSTER)),tools,bootstrap) ## Everything once: cl
 test: test-fast lab ## Every test, the demo and the roles on real machines among them
 	BASE=auto $(RUN) scripts.image
 	$(RUN) scripts.molecule
-	$(IN_LAB) pytest -m "lab or image"
+	$(IN_LAB) pytest -m "(lab or image) and not long"
 
 .PHONY: test-fast
 test-fast: lint ## The tests that need no cluster
-	.venv/bin/pytest -n 2 --dist worksteal -m "not lab and not image"
+	.venv/bin/pytest -n 2 --dist worksteal -m "not lab and not image and not long"
 
 .PHONY: test-long
 test-long: test ## Every test, and what takes too long for every change
+	$(IN_LAB) pytest -m long
 
 .PHONY: lint
 lint: tools ## Ruff, mypy, yamllint, ansible-lint
