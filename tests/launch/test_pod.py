@@ -133,7 +133,7 @@ def test_a_process_that_left_the_group_and_holds_the_pipe_hides_nothing(tmp_path
         async with asyncio.timeout(10):
             failure = await group.wait()
             await group.stop(1.0)
-        kill_strays(others)
+        await kill_strays(others)
         assert failure is not None
         return failure.exit_code
 
@@ -165,7 +165,7 @@ def test_the_failure_that_came_first_is_the_one_that_is_told(tmp_path: Path) -> 
         async with asyncio.timeout(10):
             failure = await group.wait()
             await group.stop(1.0)
-        kill_strays(others)
+        await kill_strays(others)
         assert failure is not None
         return failure.rank
 

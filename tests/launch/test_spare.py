@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from rankzero.launch.processes import living_descendants
 from rankzero.launch.spare import Spare, SpareError
 from rankzero.launch.starters import Started, Starter, WarmStarter, start_plainly
 from rankzero.launch.warm import Warmth, is_installed
+from tests.waiting import until
 
 T = TypeVar("T")
 PROBE = str(Path(__file__).with_name("probe.py"))
@@ -56,6 +58,16 @@ def both(script: Sequence[str], **environment: str) -> tuple[tuple[int, str], tu
         return plain, await run(WarmStarter(spare, pytest.fail), script, **environment)
 
     return with_spare(use, preload=["json"])
+
+
+def children(pid: int) -> list[int]:
+    """Living children of a process."""
+    return [child for child in living_descendants(pid, set()) if f"PPid:\t{pid}\n" in _status(child)]
+
+
+def _status(pid: int) -> str:
+    path = Path(f"/proc/{pid}/status")
+    return path.read_text() if path.exists() else ""
 
 
 def script(tmp_path: Path, code: str) -> str:
@@ -129,10 +141,63 @@ def test_a_module_that_starts_a_thread_makes_the_launcher_start_plainly_and_say_
     said: list[str] = []
 
     async def use(spare: Spare) -> tuple[int, str]:
+        with pytest.raises(SpareError, match="an imported module has started 1 threads; OMP_NUM_THREADS=1 keeps"):
+            await spare.preload(["threaded"], pytest.fail)
         return await run(WarmStarter(spare, said.append), [script(tmp_path, "print('fine')")])
 
-    assert with_spare(use, preload=["threaded"], path=str(tmp_path)) == (0, "fine\n")
+    assert with_spare(use, path=str(tmp_path)) == (0, "fine\n")
     assert said == ["the warm spare cannot be used: an imported module has started 1 threads; starting plainly"]
+
+
+def test_thousands_of_modules_and_a_huge_environment_fit_into_a_request(tmp_path: Path) -> None:
+    code = script(tmp_path, "import os; print(len(os.environ['HUGE']))")
+    said: list[str] = []
+
+    async def use(spare: Spare) -> tuple[int, str]:
+        await spare.preload([f"no_such_module_{number:04}" for number in range(1000)], said.append)
+        return await run(WarmStarter(spare, pytest.fail), [code], HUGE="x" * 100_000)
+
+    assert with_spare(use) == (0, "100000\n")
+    assert len(said) == 20
+
+
+def test_a_spare_that_answers_too_late_leaves_no_second_worker_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankzero.launch.spare.ANSWER_WITHIN", 0.3)
+    first, second = tmp_path / "first", tmp_path / "second"
+    code = script(
+        tmp_path, "import pathlib, sys, threading\npathlib.Path(sys.argv[1]).touch(); threading.Event().wait()"
+    )
+    said: list[str] = []
+
+    async def use(spare: Spare) -> None:
+        os.kill(spare.pid, signal.SIGSTOP)
+        plain = await WarmStarter(spare, said.append)([code, str(first)], os.environ)
+        os.kill(spare.pid, signal.SIGCONT)
+        forked = await WarmStarter(spare, pytest.fail)([code, str(second)], os.environ)
+        command = Path(f"/proc/{forked.pid}/status").read_text()
+        assert f"PPid:\t{spare.pid}" in command
+        until(lambda: children(spare.pid) == [forked.pid], timeout=10, what="only the worker that was asked for")
+        for pid in (plain.pid, forked.pid):
+            os.kill(pid, signal.SIGKILL)
+        assert await plain.end == await forked.end == -9
+
+    with_spare(use)
+    assert said == ["the warm spare cannot be used: it did not answer within 0.3 s; starting plainly"]
+
+
+def test_a_signal_to_the_launchers_process_group_does_not_reach_the_workers(tmp_path: Path) -> None:
+    code = script(tmp_path, "import threading; print('up', flush=True); threading.Event().wait(1)")
+
+    async def use(spare: Spare) -> int:
+        started = await WarmStarter(spare, pytest.fail)([code], os.environ)
+        assert await started.output.readline() == b"up\n"
+        assert os.getpgid(spare.pid) != os.getpgid(0)
+        os.kill(spare.pid, signal.SIGTERM)  # and the spare itself leaves the decision to the launcher
+        return await started.end
+
+    assert with_spare(use) == 0
 
 
 def test_a_module_that_cannot_be_imported_is_said_and_left_to_the_workers(tmp_path: Path) -> None:
@@ -168,16 +233,17 @@ def test_workers_end_with_their_spare_and_that_is_known(tmp_path: Path) -> None:
 
 def test_a_dead_spare_is_replaced_for_the_next_attempt(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, str]:
-        warmth = Warmth(os.environ, [], pytest.fail)
+        warmth = Warmth(os.environ, [], PROBE, pytest.fail)
         warmth._wanted = ["json"]  # the baseline would import torch, which has nothing to do with this
         try:
             await warmth.open()
+            await warmth.starter()
             first = warmth.pids
             os.kill(next(iter(first)), signal.SIGKILL)
             assert warmth._spare is not None
-            await asyncio.wait_for(warmth._spare._process.wait(), 10)
             await asyncio.wait({warmth._spare._reader}, timeout=10)
             starter, _ = await warmth.starter()
+            assert warmth.pids
             assert warmth.pids != first
             return await run(starter, [script(tmp_path, "print('fine')")])
         finally:
@@ -193,3 +259,39 @@ def test_only_installed_packages_are_learnt() -> None:
     assert not is_installed("json")
     assert not is_installed("no_such_module")
     assert not is_installed("__main__")
+
+
+def test_a_file_of_the_users_that_hides_an_installed_package_is_not_imported_beforehand(tmp_path: Path) -> None:
+    (tmp_path / "yaml.py").write_text("")
+    assert is_installed("yaml", [str(tmp_path / "elsewhere")])
+    assert not is_installed("yaml", [str(tmp_path)])
+
+
+def test_what_an_attempt_imported_is_there_in_the_next_and_running_workers_are_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankzero.launch.warm.LEARN_AFTER", 0.5)
+    code = script(
+        tmp_path,
+        "import sys; known = 'yaml' in sys.modules; import yaml, threading; print(known, flush=True)\n"
+        "threading.Event().wait(float(sys.argv[1]))",
+    )
+
+    async def scenario() -> list[str]:
+        warmth = Warmth(os.environ, [], code, pytest.fail)
+        warmth._wanted = ["json"]
+        try:
+            await warmth.open()
+            starter, extra = await warmth.starter()
+            first = await starter([code, "3"], {**os.environ, **extra})
+            async with asyncio.timeout(20):
+                while len(warmth.pids) < 2 or warmth._successor is None or not warmth._successor.memory:
+                    await asyncio.sleep(0.02)
+            assert await first.end == 0
+            starter, extra = await warmth.starter()
+            second = await starter([code, "0"], {**os.environ, **extra})
+            return [(await one.output.read()).decode().strip() for one in (first, second)]
+        finally:
+            await warmth.close()
+
+    assert asyncio.run(scenario()) == ["False", "True"]

@@ -23,8 +23,8 @@ def give_up(attempts: list[dict[str, Any]], limit: int) -> str:
     if not attempts:
         return ""
     last = attempts[-1]
-    cause = last["cause"]
-    if cause["kind"] not in {WORKER, CONTAINER}:
+    cause = last.get("cause")
+    if not cause or cause["kind"] not in {WORKER, CONTAINER}:
         return ""
     failure = cause["failure"]
     if failure and failure["exit_code"] in NOT_RETRIED:
@@ -33,7 +33,7 @@ def give_up(attempts: list[dict[str, Any]], limit: int) -> str:
     if counted >= limit:
         return f"{counted} attempts in a row gained no step; the last: {cause['reason']}"
     before = attempts[-2] if len(attempts) > 1 else None
-    if before is None or before["cause"]["kind"] != cause["kind"]:
+    if before is None or not before.get("cause") or before["cause"]["kind"] != cause["kind"]:
         return ""
     if _is_early(last) and _is_early(before):
         return f"two attempts in a row failed before their first step; the last: {cause['reason']}"
@@ -55,7 +55,7 @@ def without_progress(attempts: list[dict[str, Any]]) -> int:
         step = attempt.get("last_step", 0)
         if step > best:
             best, counted = step, 0
-        elif attempt["cause"] and attempt["cause"]["kind"] in {WORKER, CONTAINER}:
+        elif (cause := attempt.get("cause")) and cause["kind"] in {WORKER, CONTAINER}:
             counted += 1
     return counted
 

@@ -6,27 +6,22 @@ volume is only touched from threads, and never decides what the group does.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
-from rankzero.launch import budget, causes
+from rankzero.launch import budget, causes, volume
 from rankzero.launch.causes import POD, STOPPED, WORKER, Cause
 from rankzero.launch.ports import free_port
 from rankzero.launch.protocol import Finish, Leaving, Message, Save, Start, Stop, Stopped, WorkerFailed, WorkersDone
 from rankzero.launch.records import Records
 from rankzero.launch.roster import Joined, Lost, Peer, Roster, Said
 
-T = TypeVar("T")
-
 STOP_MARGIN = 10.0
 """Seconds beyond the workers' own grace after which a member that does not answer a Stop is dropped."""
-VOLUME_WITHIN = 30.0
-"""Seconds for one read or write of a record; a volume that takes longer is done without."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +31,9 @@ class Outcome:
     state: str
     reason: str
     exit_code: int
+
+
+SUCCEEDED = Outcome("succeeded", "every worker ended with status 0", contract.EXIT_OK)
 
 
 class Coordinator:
@@ -58,11 +56,15 @@ class Coordinator:
         self.attempt = 0
         self.state = "waiting"
         self._causes: list[Cause] = []
+        self._restarted: set[int] = set()
+        """Node ranks whose container was started again during the attempt."""
 
     async def run(self) -> Outcome:
         """Open attempts until the run has ended. Cancelled when this pod leaves."""
+        if self.records.has_succeeded():  # and this process's predecessor died before it could say so
+            return SUCCEEDED
         if self.records.close_lost(await self._progress()):
-            await self._volume(self.records.save, None)
+            await self._save_records()
         while True:
             if reason := self._give_up():
                 return Outcome("failed", reason, self._exit_code())
@@ -71,7 +73,7 @@ class Coordinator:
             if reason := self._give_up():  # a pod that came back may have told that its container had died
                 return Outcome("failed", reason, self._exit_code())
             if await self._run_attempt() is None:
-                return Outcome("succeeded", "every worker ended with status 0", contract.EXIT_OK)
+                return SUCCEEDED
 
     async def announce(self, outcome: Outcome) -> None:
         """Tell every member, and those who come later, how the run ended."""
@@ -104,11 +106,11 @@ class Coordinator:
 
     async def _run_attempt(self) -> Cause | None:
         """One attempt from Start to the last Stopped; None where every worker ended with status 0."""
-        self._causes = []
+        self._causes, self._restarted = [], set()
         members = sorted(self.roster.peers.values(), key=lambda peer: peer.rank)
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
         self.state = "running"
-        await self._volume(self.records.save, None)
+        await self._save_records()
         self.say(f"attempt {self.attempt}: {self.launch.nodes} x {self.launch.procs_per_node} processes")
         await self.roster.tell_all(Start(self.attempt, self.master_address, free_port()))
         await self._hear(WorkersDone, until=lambda: bool(self._causes))
@@ -144,18 +146,21 @@ class Coordinator:
         self, *kinds: type[Message], within: float | None = None, until: Callable[[], bool] = lambda: False
     ) -> list[Peer]:
         """Wait until each member that is here has said one of ``kinds``, or is gone; returns those that have not."""
-        waiting = set(self.roster.peers)
+        waiting = set(self.roster.peers.values())
         deadline = time.monotonic() + within if within is not None else None
         while waiting and not until() and (deadline is None or time.monotonic() < deadline):
             event = await self._next(0.5)
             if isinstance(event, Said) and isinstance(event.message, kinds):
-                waiting.discard(event.peer.rank)
-            waiting &= set(self.roster.peers)
-        return [self.roster.peers[rank] for rank in waiting]
+                waiting.discard(event.peer)
+            waiting &= set(self.roster.peers.values())
+        return list(waiting)
 
     async def _close_attempt(self, cause: Cause | None) -> None:
         self.records.close_attempt(cause, await self._progress())
-        await self._volume(self.records.save, None)
+        self.state = "waiting" if cause else "ending"
+        for rank in self._restarted:
+            self.records.blame_container(rank)
+        await self._save_records()
 
     # --- Events ------------------------------------------------------------------------------------------
 
@@ -166,8 +171,10 @@ class Coordinator:
             case Joined(peer, restarted):
                 hello = peer.hello
                 self.say(f"{hello.pod_name} joined as node rank {peer.rank} from node {hello.node_name}")
-                if restarted and self.state == "waiting" and self.records.blame_container(peer.rank):
-                    await self._volume(self.records.save, None)
+                if restarted and self.state != "waiting":
+                    self._restarted.add(peer.rank)
+                elif restarted and self.records.blame_container(peer.rank):
+                    await self._save_records()
             case Lost(peer, reason) if not peer.leaving:
                 self._note(Cause(POD, reason, peer.rank, at=peer.seen))
             case Said(peer, Leaving(reason)):
@@ -197,18 +204,10 @@ class Coordinator:
 
     async def _progress(self) -> dict[str, Any]:
         nothing: dict[str, Any] = {}
-        return await self._volume(self.records.progress, nothing)
+        return await volume.attempt(self.records.progress, nothing, self.say)
 
-    async def _volume(self, action: Callable[[], T], otherwise: T) -> T:
-        """Do something with the state volume in a thread; ``otherwise`` where it fails or takes too long."""
-        try:
-            async with asyncio.timeout(VOLUME_WITHIN):
-                return await asyncio.to_thread(action)
-        except TimeoutError:
-            self.say(f"the checkpoint volume did not answer within {VOLUME_WITHIN:g} s; going on without the record")
-        except OSError as error:
-            self.say(f"the checkpoint volume: {error.strerror or error}; going on without the record")
-        return otherwise
+    async def _save_records(self) -> None:
+        await volume.attempt(self.records.save, None, self.say)
 
 
 def _describe(peer: Peer) -> dict[str, Any]:

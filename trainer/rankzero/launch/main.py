@@ -16,7 +16,7 @@ from rankzero import contract
 from rankzero.config import RunConfig
 from rankzero.errors import ClusterError, PreflightError
 from rankzero.launch import identity as identities
-from rankzero.launch import preflight
+from rankzero.launch import preflight, volume
 from rankzero.launch.coordinator import Coordinator, Outcome
 from rankzero.launch.identity import Identity
 from rankzero.launch.kubernetes_api import InCluster
@@ -27,6 +27,7 @@ from rankzero.launch.records import Records
 from rankzero.launch.roster import Roster
 from rankzero.launch.status import StatusServer
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 RETRY_SCALE_EVERY = 10.0
 LEAVE_WITHIN = 10.0
 """Seconds for tasks to end after their workers have; the pod's grace goes on meanwhile."""
@@ -34,6 +35,8 @@ LEAVE_WITHIN = 10.0
 
 def launch(config_path: str) -> int:
     """Run this pod's part of the run and return the exit status. Raises RankzeroError for a person to read."""
+    # Kept until there is somebody to hear it: PID 1 ignores a signal without a handler.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     config = settings.load(config_path)
     identity = identities.from_environment(os.environ, nodes=config.launch.nodes)
     for warning in preflight.check(config, identity):
@@ -69,8 +72,9 @@ class Launcher:
         """Take part until the run has ended or the pod is being stopped."""
         inherit_orphans()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop_asked.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # before any thread or child could inherit it
         status = self._status_server()
         ticking = asyncio.create_task(_tick(status))
         try:
@@ -120,12 +124,12 @@ class Launcher:
 
     async def _lead(self, coordinator: Coordinator) -> Finish:
         """Decide on the run and take part in it. Whoever joins after its end is told how it ended."""
-        outcome = await asyncio.to_thread(self._ended_before)
+        outcome = await volume.attempt(self._ended_before, None, say)
         if outcome is None:
             outcome = await self._decide(coordinator)
             await self._record(outcome)
         else:  # its Event may have expired since
-            document = await asyncio.to_thread(self.records.outcome)
+            document = await volume.attempt(self.records.outcome, None, say)
             await self._post_event(document or {}, outcome)
         await coordinator.announce(outcome)
         return Finish(outcome.state, outcome.reason, outcome.exit_code)
@@ -159,33 +163,27 @@ class Launcher:
         A run that has succeeded is not run again. One that has failed is, but not by a mere restart of the
         container in which it failed: only in a new pod, since then somebody started it again.
         """
-        try:
-            self.records.load({"world_size": self.config.world_size})
-            outcome = self.records.outcome()
-            if outcome is None:
-                return None
-            if outcome["state"] == "succeeded":
-                say("this run has succeeded before; set run.id to train anew")
-            elif outcome["pod_uid"] != self.identity.pod_uid:
-                say(f"this run failed before ({outcome['reason']}); trying again")
-                self.records.set_outcome_aside()
-                return None
-            return Outcome(outcome["state"], outcome["reason"], outcome["exit_code"])
-        except OSError as error:
-            say(f"the checkpoint volume: {error.strerror or error}; going on without earlier records")
+        self.records.load({"world_size": self.config.world_size})
+        outcome = self.records.outcome()
+        if outcome is None:
             return None
+        if outcome["state"] == "succeeded":
+            say("this run has succeeded before; set run.id to train anew")
+        elif outcome["pod_uid"] != self.identity.pod_uid:
+            say(f"this run failed before ({outcome['reason']}); trying again")
+            self.records.set_outcome_aside()
+            return None
+        return Outcome(outcome["state"], outcome["reason"], outcome["exit_code"])
 
     async def _record(self, outcome: Outcome) -> None:
         """Leave the outcome on the volume and as an Event; neither may keep the run from ending."""
-        if not await asyncio.to_thread(self._is_owner):
+        if not await volume.attempt(self.records.is_owner, True, say):
             say("another pod has taken over node rank 0; leaving the outcome to it")
             return
-        result = await asyncio.to_thread(self.records.result)
+        nothing: dict[str, Any] = {}
+        result = await volume.attempt(self.records.result, nothing, say)
         document = self.records.describe_outcome(outcome.state, outcome.reason, outcome.exit_code, result)
-        try:
-            await asyncio.to_thread(self.records.write_outcome, document)
-        except OSError as error:
-            say(f"could not write {contract.OUTCOME_FILE}: {error.strerror}")
+        await volume.attempt(lambda: self.records.write_outcome(document), None, say)
         await self._post_event(document, outcome)
 
     async def _post_event(self, document: dict[str, Any], outcome: Outcome) -> None:
@@ -206,12 +204,6 @@ class Launcher:
         except ClusterError as error:
             say(f"could not record the Event: {error}")
 
-    def _is_owner(self) -> bool:
-        try:
-            return self.records.is_owner()
-        except OSError:
-            return True  # a volume that is away says nothing against this pod
-
     # --- The end -----------------------------------------------------------------------------------------
 
     async def _release(self) -> None:
@@ -224,7 +216,7 @@ class Launcher:
         if kind != "StatefulSet":
             return
         while self.identity.node_rank == 0 and not self.stop_asked.is_set():
-            if not await asyncio.to_thread(self._is_owner):
+            if not await volume.attempt(self.records.is_owner, True, say):
                 break
             try:
                 await asyncio.to_thread(InCluster(self.identity.namespace).scale_to_zero, name)

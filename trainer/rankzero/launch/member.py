@@ -71,7 +71,9 @@ class Member:
         Raises :class:`Rank0UnreachableError` at the deadline or where rank 0 refuses this pod for good.
         """
         if self.launch.warm:
-            self.warmth = Warmth(common_environment(os.environ, self.launch), self.launch.preload, self.say)
+            self.warmth = Warmth(
+                common_environment(os.environ, self.launch), self.launch.preload, self.launch.script, self.say
+            )
             await self.warmth.open()
         try:
             while True:
@@ -97,7 +99,9 @@ class Member:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.launch.save_timeout + LEAVE_MARGIN):
                     await self._idle.wait()
-        await self._stop_workers(float(self.launch.stop_timeout))
+        with contextlib.suppress(TimeoutError):  # a start that hangs is ended with the task that it belongs to
+            async with asyncio.timeout(self.launch.stop_timeout + LEAVE_MARGIN):
+                await self._stop_workers(float(self.launch.stop_timeout))
 
     # --- Joining -----------------------------------------------------------------------------------------
 
@@ -246,7 +250,8 @@ class Member:
             if self._group is not None:
                 await self._group.stop(grace)
                 self._group = None
-            kill_strays(self._known_processes())
+            if left := await kill_strays(self._known_processes()):
+                self.say(f"processes {left} do not end even by SIGKILL; going on beside them")
             if self._scratch is not None:
                 self._scratch.cleanup()
                 self._scratch = None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import os
 import signal
+import time
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
+KILL_WITHIN = 5.0
+"""Seconds for killed processes to be gone."""
 
 
 def inherit_orphans() -> None:
@@ -23,17 +27,25 @@ def reap_strays(known: set[int]) -> None:
             os.waitpid(child, os.WNOHANG)
 
 
-def kill_strays(known: set[int]) -> None:
-    """End every descendant of this process but ``known`` and theirs, also those that left their process group."""
+async def kill_strays(known: set[int]) -> list[int]:
+    """End every descendant of this process but ``known``, also those that left their process group.
+
+    Returns those that did not end in time: a process in an uninterruptible system call does not even end by SIGKILL.
+    """
+    deadline = time.monotonic() + KILL_WITHIN
     while strays := living_descendants(os.getpid(), known):
+        if time.monotonic() > deadline:
+            return strays
         for pid in strays:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         reap_strays(known)
+        await asyncio.sleep(0.02)
+    return []
 
 
 def living_descendants(root: int, without: set[int]) -> list[int]:
-    """Children, grandchildren, ... of a process that have not ended, leaving out ``without`` and what is below them."""
+    """Children, grandchildren, ... of a process that have not ended, but for the processes in ``without``."""
     below: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -45,10 +57,10 @@ def living_descendants(root: int, without: set[int]) -> list[int]:
     found: list[int] = []
     queue = [root]
     while queue:
-        children = [pid for pid in below.get(queue.pop(), []) if pid not in without]
+        children = below.get(queue.pop(), [])
         found += children
         queue += children
-    return found
+    return [pid for pid in found if pid not in without]
 
 
 def _ended_child() -> int | None:

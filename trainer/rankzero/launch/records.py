@@ -29,6 +29,7 @@ class Records:
         self.pod_uid = pod_uid
         self.attempts: list[dict[str, Any]] = []
         """All attempt records, oldest first; the last one has no ``ended`` while it runs."""
+        self._unsaved: set[int] = set()
 
     # --- The volume -----------------------------------------------------------------------------------------
 
@@ -37,6 +38,9 @@ class Records:
         folder = self.state_dir / contract.ATTEMPTS_DIR
         found = [read_json(path, damaged_is_absent=True) for path in sorted(folder.glob("[0-9]*.json"))]
         self.attempts = [record for record in found if record is not None]
+        for record in self.attempts[:-1]:
+            if "ended" not in record:  # its end could not be written
+                record |= {"ended": record["started"], "cause": Cause(POD, "how it ended was not recorded").record()}
         path = self.state_dir / contract.RUN_FILE
         if not path.exists():
             write_json(
@@ -57,9 +61,11 @@ class Records:
         return owner is None or owner["pod_uid"] == self.pod_uid
 
     def save(self) -> None:
-        """Write the last attempt's record."""
-        record = self.attempts[-1]
-        write_json(self.state_dir / contract.attempt_file(record["attempt"]), record)
+        """Write the records that have changed since they were last written."""
+        for record in self.attempts:
+            if record["attempt"] in self._unsaved:
+                write_json(self.state_dir / contract.attempt_file(record["attempt"]), record)
+                self._unsaved.discard(record["attempt"])
 
     def progress(self) -> dict[str, Any]:
         """The last heartbeat of rank 0; empty before the first. Reads the volume."""
@@ -78,6 +84,7 @@ class Records:
         """Keep a failed outcome under another name: somebody started the run again, with a fresh budget."""
         if self.attempts:
             self.attempts[-1]["run_failed"] = True
+            self._unsaved.add(self.attempts[-1]["attempt"])
             self.save()
         path = self.state_dir / contract.OUTCOME_FILE
         path.replace(path.with_name(f"outcome-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.json"))
@@ -102,6 +109,7 @@ class Records:
         """Begin the record of a new attempt and return its number; numbers go on across launchers."""
         number = 1 + (self.attempts[-1]["attempt"] if self.attempts else 0)
         self.attempts.append({"attempt": number, "started": time.time(), "nodes": nodes})
+        self._unsaved.add(number)
         return number
 
     def close_attempt(self, cause: Cause | None, progress: dict[str, Any]) -> None:
@@ -112,6 +120,11 @@ class Records:
             "ended": time.time(),
             "cause": cause.record() if cause else None,
         }
+        self._unsaved.add(record["attempt"])
+
+    def has_succeeded(self) -> bool:
+        """True where every worker of the last attempt ended with status 0."""
+        return bool(self.attempts) and "ended" in self.attempts[-1] and self.attempts[-1]["cause"] is None
 
     def blame_container(self, node_rank: int) -> bool:
         """The pod that seemed lost in the last attempt is back with the same uid: its container ended by itself.
@@ -122,6 +135,7 @@ class Records:
         if not cause or cause["kind"] != POD or cause["node_rank"] != node_rank:
             return False
         cause |= {"kind": CONTAINER, "reason": f"{cause['reason']}: its container ended by itself"}
+        self._unsaved.add(self.attempts[-1]["attempt"])
         return True
 
     def describe_outcome(self, state: str, reason: str, exit_code: int, result: dict[str, Any]) -> dict[str, Any]:

@@ -106,6 +106,8 @@ class Roster:
     async def dismiss(self, farewell: Finish) -> None:
         """Tell every member, and those who come later, that the run has ended."""
         self._farewell = farewell
+        while not self._queue.empty():  # who joined while nobody asked for the next event
+            self._take(*self._queue.get_nowait())
         await self.tell_all(farewell)
 
     def drop(self, peer: Peer, reason: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +30,9 @@ class Spare:
     def __init__(self, process: asyncio.subprocess.Process, connection: socket.socket) -> None:
         self._process = process
         self._connection = connection
-        self._answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._requests = 0
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._ends: dict[int, asyncio.Future[int]] = {}
-        self._lock = asyncio.Lock()
         self._reader = asyncio.create_task(self._read())
         self.memory = 0
         self.pid = process.pid
@@ -51,6 +52,7 @@ class Spare:
                 pass_fds=[theirs.fileno()],
                 env={**environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
                 stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # a signal to the launcher's group is the launcher's to pass on
             )
         finally:
             theirs.close()
@@ -62,12 +64,17 @@ class Spare:
         return not self._reader.done()
 
     async def preload(self, modules: Sequence[str], say: Callable[[str], None]) -> None:
-        """Import ``modules`` in the spare; what fails is said and left to the workers. Raises SpareError."""
-        async with self._lock:
-            answer = await self._ask({"preload": list(modules)}, [], timeout=None)
+        """Import ``modules`` in the spare; what fails is said and left to the workers.
+
+        For a spare without workers: it hears of no worker's end while it imports, and an import that crashes
+        ends them. Raises :class:`SpareError`, also where the spare cannot be forked afterwards.
+        """
+        answer = await self._ask({"preload": list(modules)}, [], timeout=None)
         self.memory = answer["memory"]
-        for name, reason in answer["preloaded"].items():
+        for name, reason in answer["failed"].items():
             say(f"the warm spare could not import {name}: {reason}")
+        if answer["unsafe"]:
+            raise SpareError(f"{answer['unsafe']}; OMP_NUM_THREADS=1 keeps numerical libraries from doing so")
 
     async def fork(
         self, argv: Sequence[str], environment: Mapping[str, str], output: int
@@ -76,17 +83,12 @@ class Spare:
 
         The future's result follows asyncio: the exit status, negative for a signal. Raises :class:`SpareError`.
         """
-        request = os.memfd_create("rankzero-worker")
-        with os.fdopen(request, "w", closefd=True) as file:
-            json.dump({"argv": list(argv), "env": dict(environment), "cwd": str(os.getcwd())}, file)  # noqa: PTH109
-            file.flush()
-            os.lseek(request, 0, os.SEEK_SET)
-            async with self._lock:
-                answer = await self._ask({}, [request, output], timeout=ANSWER_WITHIN)
+        wanted = {"argv": list(argv), "env": dict(environment), "cwd": os.getcwd()}  # noqa: PTH109
+        answer = await self._ask(wanted, [output], timeout=ANSWER_WITHIN)
         if "refused" in answer:
             raise SpareError(answer["refused"])
-        pid = int(answer["started"])
-        return pid, self._end_of(pid)
+        end: asyncio.Future[int] = answer["end"]
+        return int(answer["started"]), end
 
     async def close(self) -> None:
         """End the process; workers that are left end with it."""
@@ -96,39 +98,54 @@ class Spare:
             self._process.kill()
         await self._process.wait()
 
-    async def _ask(self, request: dict[str, Any], descriptors: list[int], timeout: float | None) -> dict[str, Any]:
+    async def _ask(self, wanted: dict[str, Any], descriptors: list[int], timeout: float | None) -> dict[str, Any]:
         if not self.alive:
             raise SpareError("it has ended")
-        packet = json.dumps(request).encode()
+        self._requests += 1
+        number = self._requests
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        content = os.memfd_create("rankzero-request")
         try:
-            if descriptors:
-                socket.send_fds(self._connection, [packet], descriptors)
-            else:
-                self._connection.send(packet)
-            answer = asyncio.create_task(self._answers.get())
-            done, _ = await asyncio.wait({answer, self._reader}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            with os.fdopen(content, "w", closefd=False) as file:
+                json.dump(wanted, file)
+            os.lseek(content, 0, os.SEEK_SET)
+            socket.send_fds(self._connection, [json.dumps({"request": number}).encode()], [content, *descriptors])
+            either: set[asyncio.Future[Any]] = {answer, self._reader}
+            await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
         except OSError as error:
             raise SpareError(f"it cannot be reached: {error.strerror}") from error
-        if answer in done:
-            return answer.result()
-        answer.cancel()
+        finally:
+            os.close(content)
+            del self._answers[number]  # a later answer finds nobody, and its worker is ended
         raise SpareError("it has ended" if self._reader.done() else f"it did not answer within {timeout} s")
 
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while packet := await loop.sock_recv(self._connection, spare_process.PACKET):
-                answer = json.loads(packet)
-                if "ended" in answer:
-                    self._end_of(answer["ended"]).set_result(answer["status"])
-                else:
-                    self._answers.put_nowait(answer)
-        except OSError:
-            pass
+            with contextlib.suppress(OSError):
+                while packet := await loop.sock_recv(self._connection, spare_process.PACKET):
+                    self._hear(json.loads(packet))
         finally:
             for end in self._ends.values():
-                if not end.done():
-                    end.set_result(-9)  # the kernel ends workers with their spare
+                end.set_result(-signal.SIGKILL)  # the kernel ends workers with their spare
+            self._ends.clear()
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        if "ended" in said:
+            self._end_of(said["ended"]).set_result(said["status"])
+            del self._ends[said["ended"]]
+            return
+        answer = self._answers.get(said["answer"])
+        if answer is not None and not answer.done():
+            # With its end, which may be heard before this answer is taken.
+            answer.set_result({**said, "end": self._end_of(said["started"])} if "started" in said else said)
+        elif "started" in said:
+            self._end_of(said["started"])
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(said["started"], signal.SIGKILL)
 
     def _end_of(self, pid: int) -> asyncio.Future[int]:
         return self._ends.setdefault(pid, asyncio.get_running_loop().create_future())

@@ -6,12 +6,13 @@ Importing torch and building the first DDP model costs seconds; a fork costs mil
 library modules only, never the user's, starts no thread and touches no GPU: it checks all three before each
 fork and refuses otherwise, so that the launcher starts the worker plainly.
 
-It speaks over one Unix socket of whole packets. A request is a small JSON packet; what can be long (the
-environment) comes in a file descriptor beside it, as does the worker's standard output.
+It speaks over one Unix socket of whole packets. A request is a small packet with its number, which the answer
+repeats; its content comes in a file descriptor beside it, as does a worker's standard output.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 PACKET = 64 * 1024
+MOST_REPORTED = 20
 PR_SET_PDEATHSIG = 1
 
 
@@ -41,6 +43,8 @@ class Spare:
         # Ends of children arrive as bytes on this pipe, so that one wait sees both them and requests.
         self.wake_read, self.wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT):  # the launcher decides when workers end
+            signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> Callable[[], None] | None:
@@ -62,15 +66,17 @@ class Spare:
                     return worker
 
     def _handle(self, request: dict[str, Any], descriptors: list[int]) -> Callable[[], None] | None:
-        if "preload" in request:
-            self._answer({"preloaded": preload(request["preload"]), **facts()})
-            return None
-        request_file, output = descriptors
-        with os.fdopen(request_file) as file:
+        content, *outputs = descriptors
+        with os.fdopen(content) as file:
             wanted = json.load(file)
+        number = request["request"]
+        if "preload" in wanted:
+            self._answer({"answer": number, "failed": preload(wanted["preload"]), **facts()})
+            return None
+        output = outputs[0]
         if reason := unsafe():
             os.close(output)
-            self._answer({"refused": reason})
+            self._answer({"answer": number, "refused": reason})
             return None
         gc.freeze()  # what is there now is shared by all workers: keep the collector from touching its pages
         pid = os.fork()
@@ -81,7 +87,7 @@ class Spare:
             return lambda: run_script(wanted["argv"])
         os.close(output)
         self.children.add(pid)
-        self._answer({"started": pid})
+        self._answer({"answer": number, "started": pid})
         return None
 
     def _report_ends(self) -> None:
@@ -96,13 +102,14 @@ class Spare:
 
 
 def preload(names: list[str]) -> dict[str, str]:
-    """Import modules; returns why for those that could not be imported."""
-    failed = {}
+    """Import modules; returns why for the first that could not be imported."""
+    failed: dict[str, str] = {}
     for name in names:
         try:
             importlib.import_module(name)
         except BaseException as error:  # any library code may run here, and none may end the spare
-            failed[name] = f"{type(error).__name__}: {error}"
+            if len(failed) < MOST_REPORTED:  # an answer is one packet
+                failed[name[:200]] = f"{type(error).__name__}: {error}"[:200]
     return failed
 
 
@@ -186,7 +193,8 @@ def log_imports(path: str) -> None:
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "import":
-            os.write(file, f"{arguments[0]}\n".encode())
+            with contextlib.suppress(OSError):  # a full disk must not keep the script from importing
+                os.write(file, f"{arguments[0]}\n".encode())
 
     sys.addaudithook(note)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import importlib.util
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from rankzero.launch.spare import BASELINE, Spare, SpareError
@@ -19,21 +21,30 @@ LEARN_AFTER = 20.0
 
 
 class Warmth:
-    """Hands out a starter for each attempt. ``environment`` is what every worker gets, ``extra`` modules to import."""
+    """Hands out a starter for each attempt.
 
-    def __init__(self, environment: Mapping[str, str], extra: Sequence[str], say: Callable[[str], None]) -> None:
+    ``environment`` is what every worker gets, ``extra`` names modules to import beside the baseline, and ``script``
+    is what will run: what its own folder holds is never imported beforehand.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], extra: Sequence[str], script: str, say: Callable[[str], None]
+    ) -> None:
         self._environment = dict(environment)
         self._wanted = [*BASELINE, *extra]
+        python_path = environment.get("PYTHONPATH", "")
+        self._own_folders = [str(Path(script).resolve().parent), *filter(None, python_path.split(os.pathsep))]
         self._say = say
         self._folder = tempfile.TemporaryDirectory(prefix="rankzero-warm-")
         self._spare: Spare | None = None
-        self._preload: asyncio.Task[None] | None = None
+        self._successor: Spare | None = None
+        self._warming: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
 
     @property
     def pids(self) -> set[int]:
-        """The spare's process, if there is one."""
-        return {self._spare.pid} if self._spare is not None else set()
+        """The spares' processes."""
+        return {spare.pid for spare in (self._spare, self._successor) if spare is not None}
 
     @property
     def memory(self) -> int:
@@ -42,68 +53,94 @@ class Warmth:
 
     async def open(self) -> None:
         """Start a spare and let it import in the background."""
-        try:
-            self._spare = await Spare.start(self._environment)
-        except OSError as error:
-            self._say(f"no warm spare: {error.strerror}")
-            return
-        self._preload = asyncio.create_task(self._import(self._wanted))
+        self._warming = asyncio.create_task(self._warm_up())
 
     async def starter(self) -> tuple[Starter, dict[str, str]]:
         """A way to start the workers of one attempt, and what to add to their environment.
 
-        Waits for imports under way: a fresh process would have to make them too, on the same cores.
+        Waits for imports under way: a fresh process would have to make them too, on the same cores. There must be
+        no workers of an earlier attempt left.
         """
-        if self._spare is None or not self._spare.alive:
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.wait({self._learning})
+        if self._successor is not None and self._successor.alive:
+            await self._retire(self._spare)
+            self._spare, self._successor = self._successor, None
+        if self._spare is not None and not self._spare.alive:
+            await self._retire(self._spare)
+            self._spare = None
             await self.open()
+        if self._warming is not None:
+            await asyncio.wait({self._warming})
         if self._spare is None:
             return start_plainly, {}
-        if self._preload is not None:
-            await self._preload
         imports = Path(self._folder.name, "imports")
         imports.unlink(missing_ok=True)
         self._learning = asyncio.create_task(self._learn(imports))
         return WarmStarter(self._spare, self._say), {ENV_IMPORTS: str(imports)}
 
     async def close(self) -> None:
-        """End the spare, and with it its workers."""
-        for task in (self._learning, self._preload):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-        if self._spare is not None:
-            await self._spare.close()
+        """End the spares, and with them their workers."""
+        tasks = {task for task in (self._learning, self._warming) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._retire(self._spare)
+        await self._retire(self._successor)
         self._folder.cleanup()
 
-    async def _import(self, modules: Sequence[str]) -> None:
-        assert self._spare is not None
+    async def _warm_up(self) -> None:
+        self._spare = await self._new_spare()
+
+    async def _new_spare(self) -> Spare | None:
+        """A spare that has imported all that is wanted; None, said, where there can be none."""
+        spare = None
         try:
-            await self._spare.preload(modules, self._say)
-        except SpareError as error:
-            self._say(f"the warm spare did not warm up: {error}")
+            spare = await Spare.start(self._environment)
+            await spare.preload(self._wanted, self._say)
+        except (OSError, SpareError) as error:
+            self._say(f"no warm spare, workers are started plainly: {error}")
+            await self._retire(spare)
+            return None
+        except asyncio.CancelledError:
+            await self._retire(spare)
+            raise
+        return spare
 
     async def _learn(self, imports: Path) -> None:
-        """Import in the spare what the attempt's workers imported from installed packages."""
+        """Prepare a successor that also imports what this attempt's workers imported from installed packages.
+
+        Not in the present spare: while it imports it hears of no worker's end.
+        """
         await asyncio.sleep(LEARN_AFTER)
         try:
             seen = dict.fromkeys(imports.read_text(encoding="utf-8").split())
-        except FileNotFoundError:
+        except OSError:
             return
-        new = [name for name in seen if name not in self._wanted and is_installed(name)]
+        new = [name for name in seen if name not in self._wanted and is_installed(name, self._own_folders)]
         if new:
             self._wanted += new
-            await self._import(new)
+            self._successor = await self._new_spare()
+
+    @staticmethod
+    async def _retire(spare: Spare | None) -> None:
+        if spare is not None:
+            await spare.close()
 
 
-def is_installed(module: str) -> bool:
-    """True for a module of an installed package: never the user's own code, which may change between attempts."""
-    import importlib.util
+def is_installed(module: str, own_folders: Sequence[str] = ()) -> bool:
+    """True for a module of an installed package that no file in ``own_folders`` hides.
 
+    The user's own code is never imported beforehand: it may change between attempts.
+    """
     top = module.partition(".")[0]
     if top in sys.builtin_module_names or top == "__main__":
         return False
     try:
+        if PathFinder.find_spec(top, list(own_folders)) is not None:
+            return False
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return False

@@ -70,8 +70,12 @@ class Worker:
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children; nothing happens where none is left."""
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.killpg(self.pid, number)
+        except ProcessLookupError:  # gone, or forked a moment ago and not yet the leader of its group
+            if self.status is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, number)
 
     def failure(self, attempt: int, node_rank: int) -> WorkerFailed:
         """Describe an end with a status other than 0, with the error that torch's ``@record`` wrote, if any."""

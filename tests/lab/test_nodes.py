@@ -1,0 +1,84 @@
+"""The playbooks on the cluster's workers: a label is there only while what it promises holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankzero import contract
+from scripts import command
+from scripts.cache import REPO
+from scripts.lab import gpus, kube
+from scripts.lab.host import podman_env
+from scripts.lab.settings import WORKERS
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+
+NODE = WORKERS[0]
+OTHER_LIMIT = {"host_tuning_limit_memlock": 64 * 2**20, "host_tuning_restart_ok": False}
+
+
+@pytest.fixture
+def prepared(lab: None) -> Iterator[None]:  # noqa: ARG001
+    """A worker on which site.yml has run, and has run again afterwards."""
+    site()
+    try:
+        yield
+    finally:
+        site()
+        gpus.advertise()  # a kubelet that was restarted has forgotten them
+
+
+def site(**extra: Any) -> None:
+    """Run the playbook on one worker."""
+    program = Path(sys.executable).parent / "ansible-playbook"
+    command.run(
+        [
+            program,
+            "-i",
+            "playbooks/inventory/lab.yml",
+            "--limit",
+            NODE.name,
+            "playbooks/site.yml",
+            "-e",
+            json.dumps(extra),
+        ],
+        cwd=REPO,
+        env={**podman_env(), "RANKZERO_KUBECONFIG": str(kube.kubeconfig_path())},
+    )
+
+
+def labels() -> dict[str, Any]:
+    """Those labels of the worker that the playbook writes."""
+    of_node: dict[str, Any] = json.loads(kube.kubectl("get", "node", NODE.name, "-o", "json"))["metadata"]["labels"]
+    ours = {contract.LABEL_NODE_PROFILE, contract.LABEL_NODE_PROFILE_HASH}
+    return {name: value for name, value in of_node.items() if name in ours}
+
+
+def test_a_node_loses_its_label_while_limits_wait_for_a_restart(prepared: None) -> None:  # noqa: ARG001
+    before = labels()
+
+    site(**OTHER_LIMIT)
+    waiting = labels()
+    site(**OTHER_LIMIT | {"host_tuning_restart_ok": True})
+    after = labels()
+
+    assert set(before) == {contract.LABEL_NODE_PROFILE, contract.LABEL_NODE_PROFILE_HASH}
+    assert waiting == {}
+    assert set(after) == set(before)
+    assert after[contract.LABEL_NODE_PROFILE_HASH] != before[contract.LABEL_NODE_PROFILE_HASH]
+
+
+def test_a_node_that_fails_its_run_has_no_label(prepared: None) -> None:  # noqa: ARG001
+    # A value that the kernel refuses when it is written, after all rules have passed.
+    extra = [{"key": "net.ipv4.tcp_congestion_control", "value": "none-such", "reason": "a slip", "reach": "host"}]
+
+    with pytest.raises(command.CommandError, match="tcp_congestion_control"):
+        site(host_tuning_extra_sysctls=extra)
+
+    assert labels() == {}
