@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import socket
 from pathlib import Path
@@ -208,15 +207,13 @@ def test_a_rank_0_that_freezes_is_noticed_and_its_workers_peers_stop(make_group:
 
 
 def test_a_full_volume_does_not_decide_what_the_group_does(make_group: MakeGroup) -> None:
-    group = make_group("fail", "0", "7", "100", nodes=1).start()
-    group.wait_for_workers(1, 1)
-    attempts = group.state_dir / contract.ATTEMPTS_DIR
-    until(lambda: attempts.exists(), timeout=10, what="the first record")
-    # Every further record fails, as on a full volume: a file stands where its folder should be.
-    shutil.rmtree(attempts)
-    attempts.write_text("")
-    assert group.pods[0].wait() == 7
+    group = make_group("fail", "0", "7", "100", nodes=1)
+    group.state_dir.mkdir(parents=True)
+    # Every record fails, as on a full volume: a file stands where its folder should be.
+    (group.state_dir / contract.ATTEMPTS_DIR).write_text("")
+    assert group.start().pods[0].wait() == 7
     assert "going on without" in group.pods[0].output
+    assert group.outcome()["state"] == "failed"
 
 
 def test_a_member_that_comes_after_the_end_is_told_how_it_ended(make_group: MakeGroup) -> None:

@@ -43,8 +43,8 @@ class Spare:
         # Ends of children arrive as bytes on this pipe, so that one wait sees both them and requests.
         self.wake_read, self.wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT):  # the launcher decides when workers end
-            signal.signal(number, signal.SIG_IGN)
+        # The launcher decides when workers end; they get back what a process started here would have.
+        self.handlers = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGINT)}
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> Callable[[], None] | None:
@@ -83,7 +83,7 @@ class Spare:
         if pid == 0:
             for descriptor in (self.connection.detach(), self.wake_read, self.wake_write):
                 os.close(descriptor)
-            become_worker(wanted, output)
+            become_worker(wanted, output, self.handlers)
             return lambda: run_script(wanted["argv"])
         os.close(output)
         self.children.add(pid)
@@ -129,14 +129,13 @@ def unsafe() -> str:
     return ""
 
 
-def become_worker(wanted: dict[str, Any], output: int) -> None:
+def become_worker(wanted: dict[str, Any], output: int, handlers: dict[signal.Signals, Any]) -> None:
     """Make the forked process what a freshly started one would be."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, handler in {signal.SIGCHLD: signal.SIG_DFL, **handlers}.items():
+        signal.signal(number, handler)
     null = os.open(os.devnull, os.O_RDONLY)
     for target, source in ((0, null), (1, output), (2, output)):
         os.dup2(source, target)
