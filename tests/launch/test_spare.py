@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rankzero.launch.processes import living_descendants
+from rankzero.launch.processes import kill_strays, living_descendants
 from rankzero.launch.spare import Spare, SpareError
 from rankzero.launch.starters import Started, Starter, WarmStarter, start_plainly
 from rankzero.launch.warm import Warmth, is_installed
@@ -250,6 +250,27 @@ def test_a_dead_spare_is_replaced_for_the_next_attempt(tmp_path: Path) -> None:
             await warmth.close()
 
     assert asyncio.run(scenario()) == (0, "fine\n")
+
+
+def test_a_spare_that_is_still_importing_is_known_and_not_taken_for_a_stray(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'go')!r}).open().read()")
+    os.mkfifo(tmp_path / "go")
+
+    async def scenario() -> tuple[int, str]:
+        warmth = Warmth({**os.environ, "PYTHONPATH": str(tmp_path)}, [], PROBE, pytest.fail)
+        warmth._wanted = ["slow"]
+        others = set(living_descendants(os.getpid(), set()))
+        try:
+            await warmth.open()
+            await asyncio.to_thread(until, lambda: warmth.pids, timeout=10, what="the spare")
+            assert await kill_strays(others | warmth.pids) == []
+            await asyncio.to_thread((tmp_path / "go").write_text, "")
+            starter, _ = await warmth.starter()
+            return await run(starter, [script(tmp_path, "import sys; print('slow' in sys.modules)")])
+        finally:
+            await warmth.close()
+
+    assert asyncio.run(scenario()) == (0, "True\n")
 
 
 def test_only_installed_packages_are_learnt() -> None:

@@ -36,6 +36,8 @@ class Warmth:
         self._own_folders = [str(Path(script).resolve().parent), *filter(None, python_path.split(os.pathsep))]
         self._say = say
         self._folder = tempfile.TemporaryDirectory(prefix="rankzero-warm-")
+        self._spares: set[Spare] = set()
+        """All that run, one that is still importing included."""
         self._spare: Spare | None = None
         self._successor: Spare | None = None
         self._warming: asyncio.Task[None] | None = None
@@ -44,12 +46,7 @@ class Warmth:
     @property
     def pids(self) -> set[int]:
         """The spares' processes."""
-        return {spare.pid for spare in (self._spare, self._successor) if spare is not None}
-
-    @property
-    def memory(self) -> int:
-        """Bytes that the spare holds at most; what it shares with its workers counts once."""
-        return self._spare.memory if self._spare is not None else 0
+        return {spare.pid for spare in self._spares}
 
     async def open(self) -> None:
         """Start a spare and let it import in the background."""
@@ -99,6 +96,7 @@ class Warmth:
         spare = None
         try:
             spare = await Spare.start(self._environment)
+            self._spares.add(spare)
             await spare.preload(self._wanted, self._say)
         except (OSError, SpareError) as error:
             self._say(f"no warm spare, workers are started plainly: {error}")
@@ -124,10 +122,10 @@ class Warmth:
             self._wanted += new
             self._successor = await self._new_spare()
 
-    @staticmethod
-    async def _retire(spare: Spare | None) -> None:
+    async def _retire(self, spare: Spare | None) -> None:
         if spare is not None:
             await spare.close()
+            self._spares.discard(spare)
 
 
 def is_installed(module: str, own_folders: Sequence[str] = ()) -> bool:
