@@ -16,6 +16,7 @@ from rankzero.launch import preflight
 from rankzero.launch.identity import Identity, from_environment
 from rankzero.launch.interface import interface_of, source_address
 from rankzero.launch.processes import inherit_orphans, kill_strays, living_descendants
+from rankzero.launch.protocol import WorkerFailed
 from rankzero.launch.starters import start_plainly
 from rankzero.launch.workers import WorkerGroup
 from tests.launch.pods import SCRIPT
@@ -124,21 +125,7 @@ def test_a_process_that_left_the_group_and_holds_the_pipe_hides_nothing(tmp_path
     """A tool that turns itself into a daemon keeps the standard output it inherited."""
     code = "import subprocess, sys; subprocess.Popen(['sleep', '1000'], start_new_session=True); raise SystemExit(6)"
 
-    others = set(living_descendants(os.getpid(), set()))  # of other tests in this process
-
-    async def scenario() -> int:
-        inherit_orphans()
-        environment = {**os.environ, "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_ERROR_FILE": str(tmp_path / "e")}
-        group = await WorkerGroup.start(start_plainly, ["-c", code], [environment], attempt=1, node_rank=0)
-        async with asyncio.timeout(10):
-            failure = await group.wait()
-            await group.stop(1.0)
-        await kill_strays(others)
-        assert failure is not None
-        return failure.exit_code
-
-    assert asyncio.run(scenario()) == 6
-    assert living_descendants(os.getpid(), others) == []
+    assert first_failure(code, 1, tmp_path).exit_code == 6
 
 
 def test_the_failure_that_came_first_is_the_one_that_is_told(tmp_path: Path) -> None:
@@ -153,20 +140,27 @@ def test_the_failure_that_came_first_is_the_one_that_is_told(tmp_path: Path) -> 
         "time.sleep(0.3); os._exit(1)"
     )
     code = f"import os\nexec({first!r} if os.environ['RANK'] == '1' else {follower!r})"
+    assert first_failure(code, 2, tmp_path).rank == 1
+
+
+def first_failure(code: str, ranks: int, tmp_path: Path) -> WorkerFailed:
+    """Run ``code`` on some ranks to the first failure and stop them; nothing of theirs may be left."""
     others = set(living_descendants(os.getpid(), set()))  # of other tests in this process
 
-    async def scenario() -> int:
+    async def scenario() -> WorkerFailed | None:
         inherit_orphans()
         environments = [
-            {**os.environ, "RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_ERROR_FILE": str(tmp_path / f"e{rank}")}
-            for rank in ("0", "1")
+            {**os.environ, "RANK": f"{r}", "LOCAL_RANK": f"{r}", "TORCHELASTIC_ERROR_FILE": str(tmp_path / f"e{r}")}
+            for r in range(ranks)
         ]
         group = await WorkerGroup.start(start_plainly, ["-c", code], environments, attempt=1, node_rank=0)
         async with asyncio.timeout(10):
             failure = await group.wait()
             await group.stop(1.0)
-        await kill_strays(others)
-        assert failure is not None
-        return failure.rank
+        assert await kill_strays(others) == []
+        return failure
 
-    assert asyncio.run(scenario()) == 1
+    failure = asyncio.run(scenario())
+    assert failure is not None
+    assert living_descendants(os.getpid(), others) == []
+    return failure
