@@ -12,7 +12,15 @@ from rankzero.errors import ConfigError, RankzeroError
 from scripts.cache import cache_dir
 from scripts.lab import gpus, host, images, kernel, kube, kubeadm, lock, node_image, nodes, programs, registry, storage
 from scripts.lab.kube import kubectl
-from scripts.lab.podman import containers, local_images, podman, remove_containers, remove_images, remove_volumes
+from scripts.lab.podman import (
+    containers,
+    killed,
+    local_images,
+    podman,
+    remove_containers,
+    remove_images,
+    remove_volumes,
+)
 from scripts.lab.settings import (
     CONTROL,
     GPUS_PER_WORKER,
@@ -33,6 +41,7 @@ def up(stages: Stages) -> None:
     check_host()
     with _only_one(stages):
         refuse_another_caches_cluster(containers())
+        _remove_killed(stages)
         build_programs(stages)
         with stages("Node image"):
             node_image.build_node_image()
@@ -148,6 +157,12 @@ def build_programs(stages: Stages, families: Sequence[str] = ()) -> None:
     if not programs.missing() and programs.has_build_caches():
         with stages("Freeing the compiler's caches"):
             programs.remove_build_caches()
+
+
+def _remove_killed(stages: Stages) -> None:
+    if names := killed(containers()):
+        stages.console.print(f"The processes of {', '.join(names)} were killed: made anew.")
+        remove_containers(*names)
 
 
 def _ensure_control_plane(stages: Stages) -> None:

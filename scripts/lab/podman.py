@@ -64,6 +64,16 @@ def containers() -> dict[str, dict[str, Any]]:
     return {name: one for one in made_here for name in one["Names"] if name in CONTAINERS}
 
 
+def killed(present: dict[str, dict[str, Any]]) -> list[str]:
+    """Containers that podman takes for running and that have no process: somebody killed theirs and podman's alike.
+
+    Podman can neither start nor stop such a container, only remove it.
+    """
+    return [
+        name for name, one in present.items() if one["State"] == "running" and not Path(f"/proc/{one['Pid']}").exists()
+    ]
+
+
 def remove_containers(*names: str) -> None:
     """Kill and remove containers; those that do not exist are passed over."""
     for name in names:

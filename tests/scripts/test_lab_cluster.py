@@ -18,6 +18,7 @@ from scripts.lab import cluster, host, kernel, lock
 from scripts.lab.podman import (
     container_labels,
     containers,
+    killed,
     local_images,
     remove_containers,
     remove_images,
@@ -48,7 +49,9 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakePr
 
 def listed(*containers: tuple[str, dict[str, str] | None]) -> str:
     """`podman ps --format json` for these names and labels."""
-    return json.dumps([{"Names": [name], "State": "running", "Labels": labels} for name, labels in containers])
+    return json.dumps(
+        [{"Names": [name], "State": "running", "Pid": os.getpid(), "Labels": labels} for name, labels in containers]
+    )
 
 
 def own(cache: Path) -> dict[str, str]:
@@ -70,6 +73,12 @@ def test_a_container_that_stands_on_the_node_image_is_not_the_labs(programs: Fak
         ),
     )
     assert list(containers()) == [CONTROL.name]
+
+
+def test_a_container_whose_processes_were_killed_with_podmans_is_known(tmp_path: Path) -> None:
+    present = json.loads(listed((CONTROL.name, own(tmp_path)), (REGISTRY, own(tmp_path))))
+    present[1]["Pid"] = 2**22 + 1  # more than the kernel gives to any process
+    assert killed({one["Names"][0]: one for one in present}) == [REGISTRY]
 
 
 def test_down_removes_the_labs_own_and_nothing_else_even_on_a_full_disk(
