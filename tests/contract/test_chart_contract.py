@@ -28,6 +28,7 @@ def test_the_environment_says_who_the_pod_is(manifests: list[Manifest]) -> None:
         contract.ENV_WORKLOAD: "StatefulSet/mnist",
         contract.ENV_RANK0_HOST: "mnist-0.mnist",
         contract.ENV_STATE_ROOT: contract.STATE_ROOT,
+        contract.ENV_GRACE_SECONDS: "60",
         contract.ENV_NODE_RANK: "metadata.labels['apps.kubernetes.io/pod-index']",
         contract.ENV_NAMESPACE: "metadata.namespace",
         contract.ENV_POD_NAME: "metadata.name",
@@ -42,6 +43,14 @@ def test_the_launcher_finds_its_state_where_the_notes_say(manifests: list[Manife
     identity = from_environment(environ, nodes=2)
     assert str(identity.state_dir) == f"{contract.STATE_ROOT}/mnist/second"
     assert identity.rank0_host == "mnist-0.mnist"
+
+
+def test_the_launcher_knows_when_the_kubelet_kills_the_pod() -> None:
+    """Known failure A24: a save that takes longer than this never ends, whatever the other limits are."""
+    manifests = render(minimal({"terminationGracePeriodSeconds": 90}))
+    assert pod_spec(manifests)["terminationGracePeriodSeconds"] == 90
+    environ = {**environment(manifests), contract.ENV_NODE_RANK: "0"}
+    assert from_environment(environ, nodes=1).grace_seconds == 90
 
 
 def test_settings_and_checkpoints_are_mounted_where_the_launcher_looks(manifests: list[Manifest]) -> None:

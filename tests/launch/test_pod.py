@@ -47,6 +47,16 @@ def test_a_run_id_cannot_leave_the_volume(value: str) -> None:
         from_environment({contract.ENV_RUN_ID: value}, nodes=1)
 
 
+def test_outside_kubernetes_nobody_counts_the_grace() -> None:
+    assert from_environment({}, nodes=1).grace_seconds is None
+
+
+@pytest.mark.parametrize("value", ["60s", "-1", "1.5"])
+def test_a_grace_that_is_no_whole_number_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="RANKZERO_GRACE_SECONDS is"):
+        from_environment({contract.ENV_GRACE_SECONDS: value}, nodes=1)
+
+
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
     config = RunConfig(launch=LaunchConfig(script="/no/such/script.py"))
     with pytest.raises(ConfigError, match=r"launch.script: /no/such/script.py is not a readable file"):

@@ -26,6 +26,8 @@ ENV_NODE_RANK = "RANKZERO_NODE_RANK"
 """The pod's index, 0 to nodes - 1."""
 ENV_STATE_ROOT = "RANKZERO_STATE_ROOT"
 """Mount path of the checkpoint volume; the state directory lies below it."""
+ENV_GRACE_SECONDS = "RANKZERO_GRACE_SECONDS"
+"""``terminationGracePeriodSeconds``: seconds between SIGTERM and SIGKILL of the pod."""
 ENV_POD_NAME = "RANKZERO_POD_NAME"
 ENV_POD_UID = "RANKZERO_POD_UID"
 ENV_POD_IP = "RANKZERO_POD_IP"
@@ -41,6 +43,7 @@ CHART_ENV = (
     ENV_RANK0_HOST,
     ENV_NODE_RANK,
     ENV_STATE_ROOT,
+    ENV_GRACE_SECONDS,
     ENV_POD_NAME,
     ENV_POD_UID,
     ENV_POD_IP,

@@ -18,6 +18,8 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
   value: {{ printf "%s-0.%s" $release.Name $release.Name | quote }}
 - name: RANKZERO_STATE_ROOT
   value: /checkpoints
+- name: RANKZERO_GRACE_SECONDS
+  value: {{ .root.Values.terminationGracePeriodSeconds | int | quote }}
 {{ include "rankzero.env.field" (list "RANKZERO_NODE_RANK" .nodeRankField) }}
 {{ include "rankzero.env.field" (list "RANKZERO_NAMESPACE" "metadata.namespace") }}
 {{ include "rankzero.env.field" (list "RANKZERO_POD_NAME" "metadata.name") }}

@@ -16,6 +16,7 @@ from rankzero.errors import ConfigError
 class Identity:
     """One pod of one run.
 
+    ``grace_seconds`` lie between SIGTERM and SIGKILL of the pod; None outside Kubernetes, where nobody counts them.
     ``boot`` is new with every start of the launcher: the same pod with another ``boot`` has lost its workers.
     """
 
@@ -31,6 +32,7 @@ class Identity:
     pod_ip: str
     node_name: str
     config_hash: str
+    grace_seconds: int | None = None
     boot: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -48,7 +50,8 @@ def from_environment(environ: Mapping[str, str], *, nodes: int) -> Identity:
     """Read the chart's variables.
 
     Outside Kubernetes a single node needs none of them. Raises :class:`ConfigError` for a node rank that is
-    missing or outside 0..nodes-1 and for a run name or id that is not one path component.
+    missing or outside 0..nodes-1, for a run name or id that is not one path component and for a grace that is no
+    whole number.
     """
     host = socket.gethostname()
     if nodes > 1 and not environ.get(contract.ENV_POD_IP):
@@ -69,6 +72,7 @@ def from_environment(environ: Mapping[str, str], *, nodes: int) -> Identity:
         pod_ip=environ.get(contract.ENV_POD_IP) or "127.0.0.1",
         node_name=environ.get(contract.ENV_NODE_NAME) or host,
         config_hash=environ.get(contract.ENV_CONFIG_HASH, ""),
+        grace_seconds=_grace_seconds(environ),
     )
 
 
@@ -92,5 +96,17 @@ def _node_rank(environ: Mapping[str, str], nodes: int) -> int:
         raise ConfigError(
             f"{contract.ENV_NODE_RANK} is {text!r}",
             hint=f"a whole number from 0 to {nodes - 1}: the run has {nodes} nodes",
+        )
+    return int(text)
+
+
+def _grace_seconds(environ: Mapping[str, str]) -> int | None:
+    text = environ.get(contract.ENV_GRACE_SECONDS, "")
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise ConfigError(
+            f"{contract.ENV_GRACE_SECONDS} is {text!r}",
+            hint="a whole number of seconds; the chart fills it from terminationGracePeriodSeconds",
         )
     return int(text)
