@@ -42,7 +42,7 @@ def test_anything_else_is_refused(line: bytes) -> None:
 
 
 def test_a_failure_record_of_the_longest_kind_fits_into_a_message() -> None:
-    from rankzero.launch.workers import LAST_LINE_LENGTH, LAST_LINES
+    from rankzero.launch.output import LAST_LINE_LENGTH, LAST_LINES
 
     for worst in ("\u0001", "\U0001f525"):  # control characters take six bytes each, others at most four
         failure = WorkerFailed(1, 0, 0, 0, 1, "", worst * 1000, [worst * LAST_LINE_LENGTH] * LAST_LINES, 0.0)

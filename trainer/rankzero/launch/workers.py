@@ -6,21 +6,15 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from rankzero.files import read_json
+from rankzero.launch.output import PIPE_DRAIN_SECONDS, Output
 from rankzero.launch.protocol import WorkerFailed
 from rankzero.launch.starters import Started, Starter
 
-LAST_LINES, LAST_LINE_LENGTH = 20, 300
-"""Lines of a worker's output that its failure record keeps, and characters of each (a message has a size limit)."""
-LONGEST_LINE = 65536
-PIPE_DRAIN_SECONDS = 1.0
-"""How long to read on after a worker's end: a process that left its group may hold the pipe open."""
 CANNOT_START = 126
 """Exit code of a worker that could not be started, as in the shell."""
 
@@ -37,36 +31,16 @@ class Worker:
         self.status: int | None = None
         """As asyncio gives it (negative: the signal); None while the process lives."""
         self.ended_at = 0.0
-        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.output = Output(started.output, f"rank{rank}")
         self._error_file = error_file
-        self._output = asyncio.create_task(self._copy_output(started.output))
         self.ended = asyncio.create_task(self._wait(started.end))
         """Done once the process is gone and its last lines are read."""
-
-    async def _copy_output(self, output: asyncio.StreamReader) -> None:
-        """Pass the output on line by line, marked with the rank, and keep its end."""
-        mark = f"[rank{self.rank}] ".encode()
-        rest = b""
-        while chunk := await output.read(LONGEST_LINE):
-            *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > LONGEST_LINE:  # a progress bar without line ends must not grow in memory
-                lines, rest = [*lines, rest], b""
-            self._emit(mark, lines)
-        if rest:
-            self._emit(mark, [rest])
-
-    def _emit(self, mark: bytes, lines: list[bytes]) -> None:
-        self.last_lines.extend(line.decode(errors="replace")[:LAST_LINE_LENGTH] for line in lines[-LAST_LINES:])
-        with contextlib.suppress(OSError):  # a log that cannot be written must not stop the training
-            sys.stdout.buffer.write(b"".join(mark + line + b"\n" for line in lines))
-            sys.stdout.buffer.flush()
 
     async def _wait(self, end: asyncio.Future[int]) -> None:
         status = await end
         self.ended_at, self.status = time.time(), status
         self.signal_group(signal.SIGKILL)  # data loader workers and other children do not outlive their parent
-        await asyncio.wait([self._output], timeout=PIPE_DRAIN_SECONDS)
-        self._output.cancel()
+        await self.output.finish()
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children; nothing happens where none is left."""
@@ -88,7 +62,7 @@ class Worker:
             exit_code=128 - self.status if self.status < 0 else self.status,
             signal=signal_name(-self.status) if self.status < 0 else "",
             error=self._error()[:1000],
-            last_lines=list(self.last_lines),
+            last_lines=list(self.output.last_lines),
             time=self.ended_at,
         )
 
@@ -97,7 +71,7 @@ class Worker:
         message = document.get("message", "") if isinstance(document, dict) else ""
         if isinstance(message, dict):
             message = message.get("message", "")
-        return str(message) or next((line for line in reversed(self.last_lines) if "Error" in line), "")
+        return str(message) or next((line for line in reversed(self.output.last_lines) if "Error" in line), "")
 
 
 class WorkerGroup:
