@@ -111,6 +111,8 @@ def train(config: TrainConfig, options: argparse.Namespace, ranks: Ranks, checkp
         for group in optimizer.param_groups:  # a rate that was changed since counts from here on
             group["lr"] = scaled_learning_rate(config, ranks.world_size)
         step, loss = state["step"], state["loss"]
+        if ranks.is_first:
+            print(f"resumed from step {step}", flush=True)
     model = DistributedDataParallel(plain, device_ids=[ranks.local_rank] if ranks.device.type == "cuda" else None)
     stop, faults = StopRequest(ranks), Faults(options, ranks.rank)
     progress = Progress(
