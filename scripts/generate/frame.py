@@ -179,6 +179,8 @@ FRAME: dict[str, Schema] = {
     "podLabels": map_of_texts(KEY, LABEL_VALUE),
     "terminationGracePeriodSeconds": whole(1, 86400),
     "serviceAccount": section({"create": switch(), "name": object_name(optional=True)}),
+    "rbac": section({"create": switch()}),
+    "podDisruptionBudget": section({"enabled": switch(), "maxUnavailable": whole(0, 10000)}),
     "securityContext": section(
         {
             "runAsUser": whole(1, LARGEST_ID),

@@ -11,6 +11,7 @@ from kubernetes import client
 MODELS = {
     "ConfigMap": "V1ConfigMap",
     "PersistentVolumeClaim": "V1PersistentVolumeClaim",
+    "PodDisruptionBudget": "V1PodDisruptionBudget",
     "Role": "V1Role",
     "RoleBinding": "V1RoleBinding",
     "Service": "V1Service",

@@ -32,4 +32,6 @@ def test_the_guide_shows_how_to_start_change_and_end_a_run() -> None:
         "helm upgrade",
         "helm uninstall",
         "kubectl delete",
+        "kubectl drain",
+        "kubectl scale",
     }

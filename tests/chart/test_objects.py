@@ -186,6 +186,29 @@ def test_the_role_allows_to_scale_the_own_statefulset_and_to_write_events_and_no
     assert pod_spec(manifests)["automountServiceAccountToken"] is True
 
 
+def test_without_the_role_the_pods_hold_no_token() -> None:
+    manifests = render(minimal({"rbac.create": False}))
+    assert not {"Role", "RoleBinding"} & {manifest["kind"] for manifest in manifests}
+    assert pod_spec(manifests)["automountServiceAccountToken"] is False
+    assert only(manifests, "ServiceAccount")["automountServiceAccountToken"] is False
+
+
+def test_evictions_take_one_pod_at_a_time_and_broken_ones_always() -> None:
+    manifests = render(minimal({"nodes": 4}))
+    assert only(manifests, "PodDisruptionBudget")["spec"] == {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": only(manifests, "StatefulSet")["spec"]["selector"],
+    }
+
+
+def test_the_budget_of_evictions_can_be_set_and_left_out() -> None:
+    none_at_all = only(render(minimal({"podDisruptionBudget.maxUnavailable": 0})), "PodDisruptionBudget")
+    assert none_at_all["spec"]["maxUnavailable"] == 0
+    manifests = render(minimal({"podDisruptionBudget.enabled": False}))
+    assert "PodDisruptionBudget" not in {manifest["kind"] for manifest in manifests}
+
+
 @pytest.mark.parametrize(("name", "account"), [("", "default"), ("trainer", "trainer")])
 def test_without_an_account_of_its_own_the_release_uses_the_given_one(name: str, account: str) -> None:
     manifests = render(minimal({"serviceAccount": {"create": False, "name": name}}))
@@ -309,18 +332,28 @@ def test_nccl_and_gloo_get_the_same_interface_or_none() -> None:
 
 
 def test_the_notes_name_the_claim_and_what_uninstall_does_with_it(tmp_path: Path) -> None:
-    def notes(**checkpoints: object) -> str:
-        values = tmp_path / "values.yaml"
-        values.write_text(yaml.safe_dump(minimal({"checkpoints": checkpoints})), encoding="utf-8")
-        text = helm.helm(
-            "install", "mnist", files.CHART, "--dry-run=client", "--namespace", helm.NAMESPACE, "--values", values
-        )
-        return text.partition("\nNOTES:\n")[2]
+    kept = notes(tmp_path, {})
+    assert "removes the pods and keeps the claim" in kept
+    assert "claim mnist-checkpoints, folder mnist/main" in kept
+    assert "removes the pods AND the claim with all checkpoints" in notes(tmp_path, {"checkpoints.keep": False})
+    assert "claim team is yours and stays" in notes(tmp_path, {"checkpoints.existingClaim": "team"})
 
-    assert "removes the pods and keeps the claim" in notes()
-    assert "claim mnist-checkpoints, folder mnist/main" in notes()
-    assert "removes the pods AND the claim with all checkpoints" in notes(keep=False)
-    assert "claim team is yours and stays" in notes(existingClaim="team")
+
+def test_the_notes_say_who_frees_the_gpus(tmp_path: Path) -> None:
+    assert "the StatefulSet is scaled to 0" in notes(tmp_path, {})
+    by_hand = notes(tmp_path, {"rbac.create": False})
+    assert "is scaled to 0" not in by_hand
+    assert f"kubectl -n {helm.NAMESPACE} scale statefulset mnist --replicas=0 frees them" in by_hand
+
+
+def notes(folder: Path, changes: dict[str, object]) -> str:
+    """What Helm says after an install."""
+    values = folder / "values.yaml"
+    values.write_text(yaml.safe_dump(minimal(changes)), encoding="utf-8")
+    text = helm.helm(
+        "install", "mnist", files.CHART, "--dry-run=client", "--namespace", helm.NAMESPACE, "--values", values
+    )
+    return text.partition("\nNOTES:\n")[2]
 
 
 def test_the_mnist_experiment_needs_only_an_image(tmp_path: Path) -> None:

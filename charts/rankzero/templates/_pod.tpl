@@ -15,8 +15,8 @@ metadata:
   {{- end }}
 spec:
   serviceAccountName: {{ include "rankzero.serviceAccountName" .root | quote }}
-  # The launcher scales its own workload to 0 when the run has ended.
-  automountServiceAccountToken: true
+  # With it the launcher scales its own workload to 0 when the run has ended.
+  automountServiceAccountToken: {{ $values.rbac.create }}
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int }}
   {{- with $values.image.pullSecrets }}
