@@ -53,6 +53,28 @@ def test_a_run_that_has_ended_is_told_by_its_event(api: FakeApi) -> None:
     assert "  it has succeeded" in lines(document)
 
 
+def parked(run_id: str = "a") -> dict[str, Any]:
+    """The page of a rank 0 that may not scale its StatefulSet."""
+    group = {**running()["group"], "state": "succeeded"}
+    return {"group": group, "outcome": outcome("succeeded", run_id), "waiting_for": "somebody to type this"}
+
+
+def test_a_run_whose_pods_are_parked_is_told_by_rank_0_and_so_is_what_to_type(api: FakeApi) -> None:
+    """Without a Role there is no Event, and the StatefulSet keeps its size."""
+    api.put_workload(replicas=2)
+    api.answers[PAGE] = (200, parked())
+    document = collect(run_of(api))
+    assert document["state"] == "succeeded"
+    assert lines(document)[1] == "  it has succeeded"
+    assert "  somebody to type this" in lines(document)
+
+
+def test_a_parked_pod_of_an_earlier_run_does_not_tell_the_outcome_of_this_one(api: FakeApi) -> None:
+    api.put_workload(replicas=2, run_id="b")
+    api.answers[PAGE] = (200, parked(run_id="a"))
+    assert collect(run_of(api))["outcome"] is None
+
+
 def test_another_run_of_the_release_says_nothing_about_this_one(api: FakeApi) -> None:
     """Installed again, or upgraded, with another run.id within the hour that Events live."""
     api.put_workload(replicas=2, run_id="b")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.launch.pods import PodGroup
+from tests.launch.tls_api import ADDRESS, Api, serve
 
 MakeGroup = Callable[..., PodGroup]
 
@@ -25,3 +26,12 @@ def make_group(tmp_path: Path) -> Iterator[MakeGroup]:
         group.stop()
         for pod in group.pods:
             print(f"--- pod {pod.node_rank}\n{pod.output}")
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """The Kubernetes API as this process would find it in a pod; ``api.account`` is the mounted account."""
+    with serve(tmp_path / "account") as served:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", ADDRESS)
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT_HTTPS", str(served.port))
+        yield served

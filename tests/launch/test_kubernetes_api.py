@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,15 +11,7 @@ from rankzero import contract
 from rankzero.errors import ClusterError
 from rankzero.launch.kubernetes_api import InCluster
 from tests.launch.pods import free_port
-from tests.launch.tls_api import ADDRESS, Api, serve
-
-
-@pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    with serve(tmp_path / "account") as served:
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", ADDRESS)
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT_HTTPS", str(served.port))
-        yield served
+from tests.launch.tls_api import Api, serve
 
 
 def in_cluster(api: Api) -> InCluster:

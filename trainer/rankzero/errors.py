@@ -51,6 +51,10 @@ class ClusterError(RankzeroError):
     """The Kubernetes API refused or did not answer."""
 
 
+class ForbiddenError(ClusterError):
+    """The Kubernetes API may not be asked for this, for want of rights or of an account: asking again does not help."""
+
+
 class UnreachableError(ClusterError):
     """The Kubernetes API did not answer, or said that it cannot now: asking again may help."""
 

@@ -49,8 +49,10 @@ def collect(run: Run) -> dict[str, Any]:
     page = run.status() or {}
     group = page.get("group") or {}
     pods = run.pods()
-    outcome = None
-    if workload.replicas == 0 or not group:
+    outcome = page.get("outcome")  # parked pods tell it for longer than an Event lives
+    if outcome is not None and outcome["run_id"] != workload.run_id:
+        outcome = None
+    if outcome is None and (workload.replicas == 0 or not group):
         outcome = run.outcome(workload.run_id, since=_started(run, workload, pods))
     return {
         "run": run.name,

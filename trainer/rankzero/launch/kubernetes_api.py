@@ -12,11 +12,12 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from rankzero import contract
-from rankzero.errors import ClusterError
+from rankzero.errors import ClusterError, ForbiddenError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT = 10.0
@@ -27,15 +28,20 @@ ACCOUNT_HINT = "the kubelet mounts it; is automountServiceAccountToken on, and i
 
 
 class InCluster:
-    """The API as this pod's service account sees it. Raises :class:`ClusterError` outside a cluster."""
+    """The API as this pod's service account sees it.
+
+    Raises :class:`ForbiddenError` where there is no account or it has no right to a call, :class:`ClusterError` where
+    a call fails otherwise.
+    """
 
     def __init__(self, namespace: str, account: Path = ACCOUNT) -> None:
         host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
         port = os.environ.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
         self._token_file = account / "token"
         if not host or not self._token_file.exists():
-            raise ClusterError(
-                "this process has no service account", hint="the chart mounts one; outside a pod it is normal"
+            raise ForbiddenError(
+                "this process has no service account",
+                hint="the chart mounts one unless rbac.create is false; outside a pod there is none",
             )
         self.namespace = namespace
         self._base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -85,7 +91,8 @@ class InCluster:
             self._open(request, timeout=TIMEOUT).close()
         except urllib.error.HTTPError as error:
             error.close()
-            raise ClusterError(
+            kind = ForbiddenError if error.code == HTTPStatus.FORBIDDEN else ClusterError
+            raise kind(
                 f"the API answered {method} {path} with {error.code} {error.reason}",
                 hint="the release's Role allows it; see `kubectl auth can-i` with the release's service account",
             ) from error

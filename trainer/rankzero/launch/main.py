@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -14,12 +13,12 @@ from typing import Any
 from rankzero import config as settings
 from rankzero import contract
 from rankzero.config import RunConfig
-from rankzero.errors import ClusterError, PreflightError
+from rankzero.errors import PreflightError
 from rankzero.launch import identity as identities
 from rankzero.launch import preflight, volume
 from rankzero.launch.coordinator import Coordinator, Outcome
+from rankzero.launch.ending import Ending
 from rankzero.launch.identity import Identity
-from rankzero.launch.kubernetes_api import InCluster
 from rankzero.launch.member import Member
 from rankzero.launch.processes import inherit_orphans
 from rankzero.launch.protocol import Finish
@@ -28,7 +27,6 @@ from rankzero.launch.roster import Roster
 from rankzero.launch.status import StatusServer
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-RETRY_SCALE_EVERY = 10.0
 LEAVE_WITHIN = 10.0
 """Seconds for tasks to end after their workers have; the pod's grace goes on meanwhile."""
 
@@ -66,6 +64,9 @@ class Launcher:
         self.records = Records(identity.state_dir, identity.run_name, identity.run_id, identity.pod_uid)
         self.member = Member(config.launch, identity, config_path, say)
         self.coordinator: Coordinator | None = None
+        self.ending = Ending(identity, say)
+        self.outcome: dict[str, Any] | None = None
+        """The document of outcome.json, on node rank 0 once the run has ended."""
         self.stop_asked = asyncio.Event()
 
     async def run(self) -> int:
@@ -103,7 +104,10 @@ class Launcher:
             say(f"the run has {finish.state}: {finish.reason}")
             if finish.exit_code:
                 leave_termination_message(finish.reason)
-            await self._release()
+            if self.ending.waits_for_deletion:
+                if self.identity.node_rank == 0:
+                    await self.ending.free(self._is_owner, self.stop_asked)
+                await self.stop_asked.wait()
             return finish.exit_code
         finally:
             asked.cancel()
@@ -124,13 +128,13 @@ class Launcher:
 
     async def _lead(self, coordinator: Coordinator) -> Finish:
         """Decide on the run and take part in it. Whoever joins after its end is told how it ended."""
-        outcome = await volume.attempt(self._ended_before, None, say)
-        if outcome is None:
+        self.outcome = await volume.attempt(self._ended_before, None, say)
+        if self.outcome is None:
             outcome = await self._decide(coordinator)
             await self._record(outcome)
         else:  # its Event may have expired since
-            document = await volume.attempt(self.records.outcome, None, say)
-            await self._post_event(document or {}, outcome)
+            outcome = Outcome(*(self.outcome[key] for key in ("state", "reason", "exit_code")))
+            await self.ending.post_event(self.outcome)
         await coordinator.announce(outcome)
         return Finish(outcome.state, outcome.reason, outcome.exit_code)
 
@@ -157,8 +161,8 @@ class Launcher:
                 hint="with the host network another program owns it; see which with `ss -ltnp`",
             ) from error
 
-    def _ended_before(self) -> Outcome | None:
-        """How the run ended, where there is nothing left to do; loads the records. Runs in a thread.
+    def _ended_before(self) -> dict[str, Any] | None:
+        """The document of how the run ended, where nothing is left to do; loads the records. Runs in a thread.
 
         A run that has succeeded is not run again. One that has failed is, but not by a mere restart of the
         container in which it failed: only in a new pod, since then somebody started it again.
@@ -173,64 +177,23 @@ class Launcher:
             say(f"this run failed before ({outcome['reason']}); trying again")
             self.records.set_outcome_aside()
             return None
-        return Outcome(outcome["state"], outcome["reason"], outcome["exit_code"])
+        return outcome
 
     async def _record(self, outcome: Outcome) -> None:
         """Leave the outcome on the volume and as an Event; neither may keep the run from ending."""
-        if not await volume.attempt(self.records.is_owner, True, say):
+        if not await self._is_owner():
             say("another pod has taken over node rank 0; leaving the outcome to it")
             return
         nothing: dict[str, Any] = {}
         result = await volume.attempt(self.records.result, nothing, say)
-        document = self.records.describe_outcome(outcome.state, outcome.reason, outcome.exit_code, result)
+        self.outcome = document = self.records.describe_outcome(
+            outcome.state, outcome.reason, outcome.exit_code, result
+        )
         await volume.attempt(lambda: self.records.write_outcome(document), None, say)
-        await self._post_event(document, outcome)
+        await self.ending.post_event(document)
 
-    async def _post_event(self, document: dict[str, Any], outcome: Outcome) -> None:
-        kind, _, name = self.identity.workload.partition("/")
-        if not name:
-            return
-        good = outcome.state == "succeeded"
-        try:
-            await asyncio.to_thread(
-                InCluster(self.identity.namespace).post_event,
-                kind,
-                name,
-                reason=contract.EVENT_SUCCEEDED if good else contract.EVENT_FAILED,
-                message=outcome.reason,
-                warning=not good,
-                outcome=json.dumps(document),
-            )
-        except ClusterError as error:
-            say(f"could not record the Event: {error}")
-
-    # --- The end -----------------------------------------------------------------------------------------
-
-    async def _release(self) -> None:
-        """Free what the run holds.
-
-        A StatefulSet never finishes by itself: rank 0 scales it to 0, and every pod waits to be deleted, since
-        an exit would only make the kubelet start the container again. Other workloads end by the exit itself.
-        """
-        kind, _, name = self.identity.workload.partition("/")
-        if kind != "StatefulSet":
-            return
-        while self.identity.node_rank == 0 and not self.stop_asked.is_set():
-            if not await volume.attempt(self.records.is_owner, True, say):
-                break
-            try:
-                await asyncio.to_thread(InCluster(self.identity.namespace).scale_to_zero, name)
-                say(f"scaled StatefulSet {name} to 0: its GPUs are free, its checkpoints stay")
-                break
-            except ClusterError as error:
-                say(f"cannot scale StatefulSet {name} to 0, so its GPUs stay booked: {error}")
-                await self._wait_for_stop(RETRY_SCALE_EVERY)
-        await self.stop_asked.wait()
-
-    async def _wait_for_stop(self, timeout: float) -> None:
-        waiting = asyncio.create_task(self.stop_asked.wait())
-        await asyncio.wait({waiting}, timeout=timeout)
-        waiting.cancel()
+    async def _is_owner(self) -> bool:
+        return await volume.attempt(self.records.is_owner, True, say)
 
     # --- Status ------------------------------------------------------------------------------------------
 
@@ -247,7 +210,7 @@ class Launcher:
         return server
 
     def snapshot(self) -> dict[str, Any]:
-        """What /status shows: this pod, and on rank 0 the group. Times are seconds since the epoch."""
+        """What /status shows: this pod, and on rank 0 the group and how it ended. Times are seconds since the epoch."""
         member = self.member
         document: dict[str, Any] = {
             "run": self.identity.run_name,
@@ -255,7 +218,8 @@ class Launcher:
             "pod": self.identity.pod_name,
             "node_rank": self.identity.node_rank,
             "state": member.state,
-            "waiting_for": member.waiting_reason,
+            "waiting_for": self.ending.parked or member.waiting_reason,
+            "outcome": self.outcome,
             "last_failure": member.last_failure.summary if member.last_failure else None,
         }
         if (coordinator := self.coordinator) is not None:
