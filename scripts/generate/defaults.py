@@ -7,7 +7,7 @@ import json
 
 from rankzero.config import LaunchConfig, camel
 
-NEEDED = ("save_timeout", "stop_timeout")
+NEEDED = ("save_timeout", "stop_timeout", "rendezvous_port", "status_port")
 
 
 def render() -> str:

@@ -161,6 +161,7 @@ FRAME: dict[str, Schema] = {
     "network": section(
         {
             "interface": text(r"^[^\s/]{1,15}$", optional=True),
+            "hostNetwork": switch(),
             "ncclDebug": choice("", "VERSION", "WARN", "INFO", "TRACE"),
             "env": map_of_texts(names=VARIABLE),
         }

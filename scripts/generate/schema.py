@@ -15,8 +15,8 @@ from scripts.generate.frame import FRAME, Schema, section
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-SET_BY_CHART = ("nodes", "procs_per_node", "rendezvous_port", "status_port")
-"""Settings of the launcher that are no key below ``launch``: values of their own, or fixed."""
+SET_BY_CHART = ("nodes", "procs_per_node")
+"""Settings of the launcher that are no key below ``launch`` but values of their own."""
 
 PLAIN_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 

@@ -346,6 +346,14 @@ def test_the_notes_say_who_frees_the_gpus(tmp_path: Path) -> None:
     assert f"kubectl -n {helm.NAMESPACE} scale statefulset mnist --replicas=0 frees them" in by_hand
 
 
+def test_the_notes_name_the_ports_on_the_network_of_the_nodes(tmp_path: Path) -> None:
+    manifests = render(minimal({"network.hostNetwork": True}))
+    rendezvous, status = (port["hostPort"] for port in trainer(manifests)["ports"])
+    said = notes(tmp_path, {"network.hostNetwork": True})
+    assert f"ports {rendezvous} (rendezvous, rank 0) and {status} (status)" in said
+    assert "(rendezvous" not in notes(tmp_path, {})
+
+
 def notes(folder: Path, changes: dict[str, object]) -> str:
     """What Helm says after an install."""
     values = folder / "values.yaml"

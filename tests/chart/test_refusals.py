@@ -46,6 +46,21 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "killed before they have saved and stopped: set terminationGracePeriodSeconds above 330",
     ),
     (
+        {"launch.rendezvousPort": 29510},
+        "launch.rendezvousPort and launch.statusPort are both 29510, and only one can listen there: "
+        "set one of them to another port",
+    ),
+    (
+        {"network.hostNetwork": True, "launch.rendezvousPort": 30000},
+        "launch.rendezvousPort is 30000 but network.hostNetwork is on, and there that port can go to Services of type "
+        "NodePort: set it below 30000 or leave it out",
+    ),
+    (
+        {"network.hostNetwork": True, "launch.statusPort": 32768},
+        "launch.statusPort is 32768 but network.hostNetwork is on, and there that port can go to outgoing connections: "
+        "set it below 30000 or leave it out",
+    ),
+    (
         {"shm.size": "2Gi", "resources.memory": "2Gi"},
         "shm.size is 2Gi but resources.memory is 2Gi, which counts /dev/shm too: "
         "set shm.size below it or raise resources.memory",
@@ -163,6 +178,8 @@ ACCEPTED: list[dict[str, Any]] = [
     {"nodes": 1, "checkpoints.accessMode": "ReadWriteOnce"},
     {"nodes": 2, "checkpoints": {"accessMode": "ReadWriteOnce", "existingClaim": "shared"}},
     {"terminationGracePeriodSeconds": 51},
+    {"launch.rendezvousPort": 40000, "launch.statusPort": 65535},
+    {"network.hostNetwork": True, "launch": {"script": "/a.py", "rendezvousPort": 29999, "statusPort": 1024}},
     {"shm.size": "2047Mi", "resources.memory": "2Gi"},
     {"image.repository": "trainer"},
     {"image.repository": "registry-1.example.com/a/b__c/d--e.f"},
@@ -213,6 +230,8 @@ SCHEMA: list[tuple[dict[str, Any], str]] = [
     ({"nodes": "two"}, "at '/nodes': got string, want integer"),
     ({"nodes": 1.5}, "at '/nodes': got number, want integer"),
     ({"train.epochs": 0}, "at '/train/epochs': minimum: got 0, want 1"),
+    ({"launch.statusPort": 1023}, "at '/launch/statusPort': minimum: got 1,023, want 1,024"),
+    ({"podDisruptionBudget.maxUnavailable": -1}, "at '/podDisruptionBudget/maxUnavailable': minimum: got -1, want 0"),
     ({"train.backend": "ncll"}, "at '/train/backend': value must be one of 'auto', 'nccl', 'gloo', 'mpi'"),
     ({"train.learningRate": 0}, "at '/train/learningRate': exclusiveMinimum: got 0, want 0"),
     ({"resources.memory": 12}, "at '/resources/memory': got number, want string"),

@@ -22,7 +22,18 @@ NAMESPACE, NAME = "team", "mnist"
 STATEFUL_SET = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/{NAME}"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
-PAGE = f"{PODS}/{NAME}-0:{contract.STATUS_PORT}/proxy/status"
+RANK_0 = f"{PODS}/{NAME}-0"
+STATUS_PORT = 16123
+PAGE = f"{RANK_0}:{STATUS_PORT}/proxy/status"
+
+
+_CONTAINER = {
+    "name": contract.CONTAINER_NAME,
+    "ports": [
+        {"name": contract.RENDEZVOUS_PORT_NAME, "containerPort": 12123},
+        {"name": contract.STATUS_PORT_NAME, "containerPort": STATUS_PORT},
+    ],
+}
 
 
 class FakeApi:
@@ -31,6 +42,7 @@ class FakeApi:
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, Any]] = {
             PODS: (200, {"kind": "PodList", "items": []}),
+            RANK_0: (200, {"metadata": {"name": f"{NAME}-0"}, "spec": {"containers": [_CONTAINER]}}),
             EVENTS: (200, {"kind": "EventList", "items": []}),
         }
         self.next: list[tuple[int, Any]] = []

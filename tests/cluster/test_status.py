@@ -10,7 +10,7 @@ import pytest
 from rankzero.cluster.run import Run
 from rankzero.cluster.status import collect, lines
 from rankzero.errors import ClusterError, UnreachableError
-from tests.cluster.fake_api import EVENTS, HANG_UP, NAME, NAMESPACE, PAGE, PODS, FakeApi, outcome, serve
+from tests.cluster.fake_api import EVENTS, HANG_UP, NAME, NAMESPACE, PAGE, PODS, RANK_0, FakeApi, outcome, serve
 
 
 @pytest.fixture
@@ -135,8 +135,22 @@ def test_a_page_that_does_not_answer_is_a_pod_that_is_not_there_yet(api: FakeApi
     assert state(api) == "waiting"
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, {"kind": "Status"}),
+        (200, {"metadata": {"name": "mnist-0"}, "spec": {"containers": [{"name": "trainer"}]}}),
+    ],
+)
+def test_without_a_pod_or_its_port_there_is_no_page(api: FakeApi, answer: tuple[int, Any]) -> None:
+    api.put_workload(replicas=2)
+    api.answers[PAGE] = (200, running())
+    api.answers[RANK_0] = answer
+    assert state(api) == "waiting"
+
+
 @pytest.mark.parametrize("answer", [(HANG_UP, None), (500, {}), (503, {}), (429, {})])
-@pytest.mark.parametrize("path", [PODS, EVENTS])
+@pytest.mark.parametrize("path", [RANK_0, PODS, EVENTS])
 def test_an_api_that_cannot_answer_now_is_told_apart_from_one_that_refuses(
     api: FakeApi, path: str, answer: tuple[int, Any]
 ) -> None:

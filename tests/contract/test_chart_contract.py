@@ -63,7 +63,10 @@ def test_settings_and_checkpoints_are_mounted_where_the_launcher_looks(manifests
 
 def test_the_ports_are_the_launchers(manifests: list[Manifest]) -> None:
     ports = {port["name"]: port["containerPort"] for port in trainer(manifests)["ports"]}
-    assert ports == {"rendezvous": contract.RENDEZVOUS_PORT, "status": contract.STATUS_PORT}
+    assert ports == {
+        contract.RENDEZVOUS_PORT_NAME: contract.RENDEZVOUS_PORT,
+        contract.STATUS_PORT_NAME: contract.STATUS_PORT,
+    }
     (port,) = only(manifests, "Service")["spec"]["ports"]
     assert (port["name"], port["port"], port["targetPort"]) == ("rendezvous", contract.RENDEZVOUS_PORT, "rendezvous")
 

@@ -61,10 +61,16 @@ class LaunchConfig:
     warm: bool = bounded(True, doc="Fork workers from a process that has imported PyTorch, for starts within a second.")
     preload: tuple[str, ...] = bounded((), doc="More modules that this process imports beforehand.")
     rendezvous_port: int = bounded(
-        contract.RENDEZVOUS_PORT, minimum=1024, maximum=65535, doc="Port of the coordinator on rank 0."
+        contract.RENDEZVOUS_PORT,
+        minimum=1024,
+        maximum=65535,
+        doc="Port of the coordinator on rank 0; with network.hostNetwork the chart derives another default.",
     )
     status_port: int = bounded(
-        contract.STATUS_PORT, minimum=1024, maximum=65535, doc="Port of /healthz, /readyz and /status in every pod."
+        contract.STATUS_PORT,
+        minimum=1024,
+        maximum=65535,
+        doc="Port of the status page in every pod; with network.hostNetwork the chart derives another default.",
     )
     rank0_timeout: int = bounded(
         600, minimum=1, maximum=604800, doc="Seconds until a pod gives up on rank 0, or rank 0 on the missing pods."

@@ -62,9 +62,11 @@ ENV_ATTEMPT = "RANKZERO_ATTEMPT"
 # --- Ports ---------------------------------------------------------------------------------------------
 
 RENDEZVOUS_PORT = 29500
-"""The coordinator of node rank 0 listens here (PyTorch's customary rendezvous port)."""
+"""The coordinator of node rank 0 listens here (PyTorch's customary rendezvous port) unless the values name another."""
 STATUS_PORT = 29510
-"""Every launcher serves /healthz, /readyz and /status here."""
+"""Every launcher serves /healthz, /readyz and /status here unless the values name another."""
+RENDEZVOUS_PORT_NAME, STATUS_PORT_NAME = "rendezvous", "status"
+"""Names of these ports in the container."""
 
 # --- Paths in the trainer image and pod ----------------------------------------------------------------
 

@@ -47,6 +47,9 @@ labels:
 {{/* train.yaml. Keys that the values leave out stay out: the launcher knows its own defaults. */}}
 {{- define "rankzero.trainConfig" -}}
 {{- $shape := dict "nodes" (.Values.nodes | int) "procsPerNode" (include "rankzero.procsPerNode" . | int) }}
+{{- if .Values.network.hostNetwork }}
+{{- $shape = merge $shape (include "rankzero.ports" . | fromJson) }}
+{{- end }}
 {{- dict "launch" (merge $shape .Values.launch) "train" .Values.train | toYaml }}
 {{- end }}
 

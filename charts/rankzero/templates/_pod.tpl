@@ -18,6 +18,11 @@ spec:
   # With it the launcher scales its own workload to 0 when the run has ended.
   automountServiceAccountToken: {{ $values.rbac.create }}
   enableServiceLinks: false
+  {{- if $values.network.hostNetwork }}
+  hostNetwork: true
+  # The default would ask the resolver of the node, which does not know the Service.
+  dnsPolicy: ClusterFirstWithHostNet
+  {{- end }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds | int }}
   {{- with $values.image.pullSecrets }}
   imagePullSecrets:

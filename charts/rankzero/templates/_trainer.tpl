@@ -7,10 +7,7 @@
   env:
     {{- include "rankzero.env" . | nindent 4 }}
   ports:
-    - name: rendezvous
-      containerPort: 29500
-    - name: status
-      containerPort: 29510
+    {{- include "rankzero.containerPorts" .root | trim | nindent 4 }}
   {{- with include "rankzero.resources" .root | trim }}
   resources:
     {{- . | nindent 4 }}

@@ -86,10 +86,13 @@ class Run:
 
     def status(self) -> dict[str, Any] | None:
         """The status page of node rank 0; None while the pod does not answer: it comes and goes."""
+        port = self._status_port()
+        if port is None:
+            return None
         with readable(f"pods/proxy of {self.namespace}/{self.name}-0"):
             try:
                 answer = self._core.connect_get_namespaced_pod_proxy_with_path(
-                    f"{self.name}-0:{contract.STATUS_PORT}",
+                    f"{self.name}-0:{port}",
                     self.namespace,
                     "status",
                     _preload_content=False,
@@ -103,6 +106,18 @@ class Run:
                 if not _is_read_timeout(error):  # the API takes the call and waits for the pod
                     raise
         return None
+
+    def _status_port(self) -> int | None:
+        """Where rank 0 serves its page: another port in each release on the network of the nodes."""
+        with readable(f"pod {self.namespace}/{self.name}-0"):
+            try:
+                pod = self._core.read_namespaced_pod(f"{self.name}-0", self.namespace, _request_timeout=TIMEOUT)
+            except ApiException as error:
+                if error.status == 404:
+                    return None
+                raise
+        ports = (port for container in pod.spec.containers for port in container.ports or [])
+        return next((int(port.container_port) for port in ports if port.name == contract.STATUS_PORT_NAME), None)
 
     def outcome(self, run_id: str, *, since: float = 0.0) -> dict[str, Any] | None:
         """How run ``run_id`` of this release ended, from its newest Event; None where there is none (they expire).

@@ -158,7 +158,8 @@ class Launcher:
         except OSError as error:
             raise PreflightError(
                 f"the rendezvous port {port} cannot be used: {error.strerror}",
-                hint="with the host network another program owns it; see which with `ss -ltnp`",
+                hint="with the host network another program of the node owns it: see which with `ss -ltnp` there, "
+                "or set launch.rendezvousPort",
             ) from error
 
     def _ended_before(self) -> dict[str, Any] | None:
@@ -204,7 +205,8 @@ class Launcher:
         except OSError as error:
             raise PreflightError(
                 f"the status port {port} cannot be used: {error.strerror}",
-                hint="with the host network another program owns it; see which with `ss -ltnp`",
+                hint="with the host network another program of the node owns it: see which with `ss -ltnp` there, "
+                "or set launch.statusPort",
             ) from error
         server.start()
         return server
