@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ print(
             "SIGTERM": str(signal.getsignal(signal.SIGTERM)),
             "SIGCHLD": str(signal.getsignal(signal.SIGCHLD)),
             "SIGINT": str(signal.getsignal(signal.SIGINT)),
+            "collects garbage": gc.isenabled(),
             "threads": threading.active_count(),
             "unbuffered": sys.stdout.write_through,  # type: ignore[union-attr]
         }
