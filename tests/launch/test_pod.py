@@ -15,6 +15,7 @@ from rankzero.errors import ConfigError, PreflightError
 from rankzero.launch import preflight
 from rankzero.launch.identity import Identity, from_environment
 from rankzero.launch.interface import interface_of, source_address
+from rankzero.launch.logs import Logs
 from rankzero.launch.processes import inherit_orphans, kill_strays, living_descendants
 from rankzero.launch.protocol import WorkerFailed
 from rankzero.launch.starters import start_plainly
@@ -96,7 +97,8 @@ def run_worker(code: str, tmp_path: Path) -> tuple[int, str, str]:
         environment = {
             **os.environ, "RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_ERROR_FILE": str(tmp_path / "error.json"),
         }  # fmt: skip
-        group = await WorkerGroup.start(start_plainly, ["-c", code], [environment], attempt=1, node_rank=0)
+        logs = Logs(LaunchConfig(script="-c"), tmp_path, pytest.fail)
+        group = await WorkerGroup.start(start_plainly, ["-c", code], [environment], 1, 0, logs)
         failure = await group.wait()
         return (failure.exit_code, failure.signal, failure.error) if failure else (0, "", "")
 
@@ -163,7 +165,8 @@ def first_failure(code: str, ranks: int, tmp_path: Path) -> WorkerFailed:
             {**os.environ, "RANK": f"{r}", "LOCAL_RANK": f"{r}", "TORCHELASTIC_ERROR_FILE": str(tmp_path / f"e{r}")}
             for r in range(ranks)
         ]
-        group = await WorkerGroup.start(start_plainly, ["-c", code], environments, attempt=1, node_rank=0)
+        logs = Logs(LaunchConfig(script="-c"), tmp_path, pytest.fail)
+        group = await WorkerGroup.start(start_plainly, ["-c", code], environments, 1, 0, logs)
         async with asyncio.timeout(10):
             failure = await group.wait()
             await group.stop(1.0)

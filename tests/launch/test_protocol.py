@@ -5,7 +5,9 @@ import json
 import pytest
 
 from rankzero.launch import protocol
+from rankzero.launch.logs import LAST_LINE_LENGTH, LAST_LINES, Log, without_controls
 from rankzero.launch.protocol import Finish, Heartbeat, ProtocolError, Start, Stop, WorkerFailed, decode, encode
+from rankzero.launch.workers import LONGEST_ERROR
 
 FAILED = WorkerFailed(1, 0, 3, 1, 137, "SIGKILL", "", ["last line é"], 1.5)
 
@@ -41,12 +43,15 @@ def test_anything_else_is_refused(line: bytes) -> None:
         decode(line)
 
 
-def test_a_failure_record_of_the_longest_kind_fits_into_a_message() -> None:
-    from rankzero.launch.output import LAST_LINE_LENGTH, LAST_LINES
-
-    for worst in ("\u0001", "\U0001f525"):  # control characters take six bytes each, others at most four
-        failure = WorkerFailed(1, 0, 0, 0, 1, "", worst * 1000, [worst * LAST_LINE_LENGTH] * LAST_LINES, 0.0)
-        assert len(encode(failure)) < protocol.MAX_LINE
+@pytest.mark.parametrize("worst", ["\U0001f525", "\u0001", '"', "\\", "\t", "\x1b[1m"])
+def test_a_failure_record_of_the_longest_kind_fits_into_a_message(worst: str) -> None:
+    """A character takes at most four bytes; control characters, which would take six, are left out."""
+    log = Log("attempt 1 rank 0", on_stdout=False)
+    log.write("\n".join([worst * 2 * LAST_LINE_LENGTH] * 2 * LAST_LINES).encode())
+    error = without_controls(worst * 2 * LONGEST_ERROR)[:LONGEST_ERROR]
+    failure = WorkerFailed(10**6, 10**6, 10**6, 10**6, 255, "SIGSEGV", error, list(log.last_lines), 1e9 + 0.123456)
+    assert len(failure.last_lines) == LAST_LINES
+    assert len(encode(failure)) < protocol.MAX_LINE
 
 
 def test_a_failure_is_told_in_one_sentence() -> None:

@@ -87,6 +87,15 @@ class LaunchConfig:
     attempts_without_progress: int = bounded(
         3, minimum=1, maximum=1000, doc="Attempts in a row that may end without a new step before the run fails."
     )
+    log_ranks: Literal["first", "all"] = bounded(
+        "first", doc="Ranks whose output goes to the log of their pod; first is rank 0. The volume keeps all of them."
+    )
+    log_file_limit: int = bounded(
+        64,
+        minimum=0,
+        maximum=2**20,
+        doc="MiB of output kept per rank and attempt on the checkpoint volume; 0 keeps none.",
+    )
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ METRICS_FILE = "metrics.jsonl"
 ATTEMPTS_DIR = "attempts"
 PROGRESS_DIR = "progress"
 CHECKPOINTS_DIR = "checkpoints"
+LOGS_DIR = "logs"
 MANIFEST_FILE = "MANIFEST.json"
 
 
@@ -95,6 +96,11 @@ def attempt_file(attempt: int) -> str:
 def progress_file(rank: int) -> str:
     """Relative path of a rank's last heartbeat."""
     return f"{PROGRESS_DIR}/rank-{rank:05d}.json"
+
+
+def log_file(attempt: int, rank: int) -> str:
+    """Relative path of what a rank printed in an attempt."""
+    return f"{LOGS_DIR}/attempt-{attempt:04d}/rank-{rank:05d}.log"
 
 
 def checkpoint_dir(step: int) -> str:

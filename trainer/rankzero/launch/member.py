@@ -16,6 +16,7 @@ from rankzero.launch import protocol, reach
 from rankzero.launch.environment import common_environment, stop_file, worker_environments
 from rankzero.launch.identity import Identity
 from rankzero.launch.interface import interface_of, source_address
+from rankzero.launch.logs import Logs
 from rankzero.launch.processes import kill_strays, reap_strays
 from rankzero.launch.protocol import (
     Finish,
@@ -56,6 +57,7 @@ class Member:
         self.waiting_reason = "has not tried to reach rank 0 yet"
         self.last_failure: WorkerFailed | None = None
         self.warmth: Warmth | None = None
+        self._logs = Logs(launch, identity.state_dir, say)
         self._group: WorkerGroup | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -221,7 +223,7 @@ class Member:
             script = [self.launch.script, *self.launch.args]
             try:
                 self._group = await WorkerGroup.start(
-                    starter, script, environments, start.attempt, self.identity.node_rank
+                    starter, script, environments, start.attempt, self.identity.node_rank, self._logs
                 )
             except (OSError, ValueError) as error:
                 rank = self.identity.node_rank * self.launch.procs_per_node
@@ -244,6 +246,7 @@ class Member:
         self.last_failure = failure
         await send(writer, failure)
         self.say(failure.summary)
+        self._logs.show_end(failure)
 
     async def _stop_workers(self, grace: float) -> None:
         async with self._changing:
@@ -252,6 +255,7 @@ class Member:
                 self._group = None
             if left := await kill_strays(self._known_processes()):
                 self.say(f"processes {left} do not end even by SIGKILL; going on beside them")
+            await self._logs.close()
             if self._scratch is not None:
                 self._scratch.cleanup()
                 self._scratch = None

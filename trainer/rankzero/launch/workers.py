@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from rankzero.files import read_json
+from rankzero.launch.logs import Log, Logs, without_controls
 from rankzero.launch.output import PIPE_DRAIN_SECONDS, Output
 from rankzero.launch.protocol import WorkerFailed
 from rankzero.launch.starters import Started, Starter
 
+LONGEST_ERROR = 1000
+"""Characters of the error in a failure record."""
 CANNOT_START = 126
 """Exit code of a worker that could not be started, as in the shell."""
 
@@ -24,14 +27,14 @@ OnEnd = Callable[[WorkerFailed | None], Awaitable[None]]
 class Worker:
     """One process, leader of a process group of its own so that its children can be stopped with it."""
 
-    def __init__(self, started: Started, rank: int, local_rank: int, error_file: Path) -> None:
+    def __init__(self, started: Started, rank: int, local_rank: int, error_file: Path, log: Log) -> None:
         self.pid = started.pid
         self.rank = rank
         self.local_rank = local_rank
         self.status: int | None = None
         """As asyncio gives it (negative: the signal); None while the process lives."""
         self.ended_at = 0.0
-        self.output = Output(started.output, f"rank{rank}")
+        self.output = Output(started.output, log)
         self._error_file = error_file
         self.ended = asyncio.create_task(self._wait(started.end))
         """Done once the process is gone and its last lines are read."""
@@ -61,7 +64,7 @@ class Worker:
             local_rank=self.local_rank,
             exit_code=128 - self.status if self.status < 0 else self.status,
             signal=signal_name(-self.status) if self.status < 0 else "",
-            error=self._error()[:1000],
+            error=without_controls(self._error())[:LONGEST_ERROR],
             last_lines=list(self.output.last_lines),
             time=self.ended_at,
         )
@@ -91,17 +94,20 @@ class WorkerGroup:
         environments: Sequence[Mapping[str, str]],
         attempt: int,
         node_rank: int,
+        logs: Logs,
     ) -> WorkerGroup:
         """Start one process per environment. Raises OSError or ValueError where one cannot be started."""
         workers: list[Worker] = []
         try:
             for environment in environments:
+                rank = int(environment["RANK"])
                 workers.append(
                     Worker(
                         await starter(script, environment),
-                        rank=int(environment["RANK"]),
+                        rank=rank,
                         local_rank=int(environment["LOCAL_RANK"]),
                         error_file=Path(environment["TORCHELASTIC_ERROR_FILE"]),
+                        log=logs.open(attempt, rank),
                     )
                 )
         except BaseException:  # cancelled half-way as well: none of them may be left
