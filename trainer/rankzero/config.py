@@ -58,6 +58,10 @@ class LaunchConfig:
     nodes: int = bounded(1, minimum=1, maximum=10000, doc="Pods in the group, one a node.")
     procs_per_node: int = bounded(1, minimum=1, maximum=256, doc="Processes (ranks) per pod; usually its GPUs.")
     args: tuple[str, ...] = bounded((), doc="Arguments of the script.")
+    method: Literal["direct", "torchrun"] = bounded(
+        "direct",
+        doc="Who starts the workers: the launcher itself, or one torchrun a pod, which takes seconds longer.",
+    )
     warm: bool = bounded(True, doc="Fork workers from a process that has imported PyTorch, for starts within a second.")
     preload: tuple[str, ...] = bounded((), doc="More modules that this process imports beforehand.")
     rendezvous_port: int = bounded(

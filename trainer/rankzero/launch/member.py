@@ -37,6 +37,7 @@ from rankzero.launch.protocol import (
     send,
 )
 from rankzero.launch.starters import Starter, start_plainly
+from rankzero.launch.torchrun import start_torchrun
 from rankzero.launch.warm import Warmth
 from rankzero.launch.workers import WorkerGroup, could_not_start
 
@@ -72,7 +73,9 @@ class Member:
 
         Raises :class:`Rank0UnreachableError` at the deadline or where rank 0 refuses this pod for good.
         """
-        if self.launch.warm:
+        if self.launch.method == "torchrun":
+            self.say("launch.method is torchrun: it starts the workers, and the warm spare is not used")
+        elif self.launch.warm:
             self.warmth = Warmth(
                 common_environment(os.environ, self.launch), self.launch.preload, self.launch.script, self.say
             )
@@ -212,19 +215,24 @@ class Member:
             self.state = "running"
             self._idle.clear()
             self._scratch = tempfile.TemporaryDirectory(prefix=f"rankzero-attempt-{start.attempt}-")
+            scratch = Path(self._scratch.name)
             starter: Starter = start_plainly
             base = {**os.environ, contract.ENV_CONFIG: self.config_path}
             if self.warmth is not None:
                 starter, extra = await self.warmth.starter()
                 base |= extra
-            environments = worker_environments(
-                base, self.launch, self.identity, start, self._interface(start), Path(self._scratch.name)
-            )
+            environments = worker_environments(base, self.launch, self.identity, start, self._interface(start), scratch)
             script = [self.launch.script, *self.launch.args]
+            node_rank = self.identity.node_rank
             try:
-                self._group = await WorkerGroup.start(
-                    starter, script, environments, start.attempt, self.identity.node_rank, self._logs
-                )
+                if self.launch.method == "torchrun":
+                    self._group = await start_torchrun(
+                        script, environments, scratch, self.launch.stop_timeout, start.attempt, node_rank, self._logs
+                    )
+                else:
+                    self._group = await WorkerGroup.start(
+                        starter, script, environments, start.attempt, node_rank, self._logs
+                    )
             except (OSError, ValueError) as error:
                 rank = self.identity.node_rank * self.launch.procs_per_node
                 await self._report(could_not_start(error, start.attempt, self.identity.node_rank, rank), writer)

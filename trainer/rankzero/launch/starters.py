@@ -50,7 +50,7 @@ async def start_plainly(script: Sequence[str], environment: Mapping[str, str]) -
         raise
     finally:
         os.close(write)
-    return Started(process.pid, asyncio.create_task(process.wait()), await _stream(read))
+    return Started(process.pid, asyncio.create_task(process.wait()), await open_stream(read))
 
 
 class WarmStarter:
@@ -71,10 +71,11 @@ class WarmStarter:
             return await start_plainly(script, environment)
         finally:
             os.close(write)
-        return Started(pid, end, await _stream(read))
+        return Started(pid, end, await open_stream(read))
 
 
-async def _stream(descriptor: int) -> asyncio.StreamReader:
+async def open_stream(descriptor: int) -> asyncio.StreamReader:
+    """Read a pipe; the descriptor is closed at its end."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb"))

@@ -62,19 +62,12 @@ class Worker:
             node_rank=node_rank,
             rank=self.rank,
             local_rank=self.local_rank,
-            exit_code=128 - self.status if self.status < 0 else self.status,
-            signal=signal_name(-self.status) if self.status < 0 else "",
-            error=without_controls(self._error())[:LONGEST_ERROR],
+            exit_code=exit_code(self.status),
+            signal=signal_of(self.status),
+            error=error_of(self._error_file, self.output.last_lines),
             last_lines=list(self.output.last_lines),
             time=self.ended_at,
         )
-
-    def _error(self) -> str:
-        document = read_json(self._error_file, damaged_is_absent=True)
-        message = document.get("message", "") if isinstance(document, dict) else ""
-        if isinstance(message, dict):
-            message = message.get("message", "")
-        return str(message) or next((line for line in reversed(self.output.last_lines) if "Error" in line), "")
 
 
 class WorkerGroup:
@@ -175,8 +168,26 @@ def could_not_start(error: Exception, attempt: int, node_rank: int, rank: int) -
     )
 
 
-def signal_name(number: int) -> str:
-    """``SIGKILL`` for 9; real-time signals have no name in Python."""
+def error_of(error_file: Path, last_lines: Sequence[str]) -> str:
+    """The error that torch's ``@record`` wrote, or else the last line of the output that reads like one."""
+    document = read_json(error_file, damaged_is_absent=True)
+    message = document.get("message", "") if isinstance(document, dict) else ""
+    if isinstance(message, dict):
+        message = message.get("message", "")
+    error = str(message) or next((line for line in reversed(last_lines) if "Error" in line), "")
+    return without_controls(error)[:LONGEST_ERROR]
+
+
+def exit_code(status: int) -> int:
+    """A process's status, negative for a signal, as the shell gives it."""
+    return 128 - status if status < 0 else status
+
+
+def signal_of(status: int) -> str:
+    """``SIGKILL`` for -9, empty where no signal ended it; real-time signals have no name in Python."""
+    if status >= 0:
+        return ""
+    number = -status
     try:
         return signal.Signals(number).name
     except ValueError:
