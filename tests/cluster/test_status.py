@@ -55,7 +55,7 @@ def test_a_run_that_has_ended_is_told_by_its_event(api: FakeApi) -> None:
 
 def parked(run_id: str = "a") -> dict[str, Any]:
     """The page of a rank 0 that may not scale its StatefulSet."""
-    group = {**running()["group"], "state": "succeeded"}
+    group = {**running()["group"], "state": "succeeded", "absent": [0]}
     return {"group": group, "outcome": outcome("succeeded", run_id), "waiting_for": "somebody to type this"}
 
 
@@ -67,6 +67,7 @@ def test_a_run_whose_pods_are_parked_is_told_by_rank_0_and_so_is_what_to_type(ap
     assert document["state"] == "succeeded"
     assert lines(document)[1] == "  it has succeeded"
     assert "  somebody to type this" in lines(document)
+    assert not [line for line in lines(document) if "waiting for node rank" in line]
 
 
 def test_a_parked_pod_of_an_earlier_run_does_not_tell_the_outcome_of_this_one(api: FakeApi) -> None:

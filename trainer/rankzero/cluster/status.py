@@ -88,7 +88,7 @@ def lines(document: dict[str, Any]) -> list[str]:
         said.append(
             f"  step {progress['step']} of {progress['total_steps']}, loss {progress['loss']:.4f}, {age:.0f} s ago"
         )
-    if group.get("absent"):
+    if group.get("absent") and not outcome:
         said.append(f"  waiting for node rank {', '.join(map(str, group['absent']))}")
     elif document["waiting_for"]:
         said.append(f"  {document['waiting_for']}")
