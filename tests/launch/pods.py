@@ -35,6 +35,10 @@ class Pod:
         self.node_rank = node_rank
         self.status_port = free_port()
         self.log = group.folder / f"pod-{node_rank}.log"
+        self.tmp = group.folder / f"tmp-{node_rank}"
+        self.tmp.mkdir()
+        self.cgroup: Path | None = None
+        """Memory cgroup that the container's processes are started in."""
         config = group.folder / f"train-{node_rank}.yaml"
         launch = {**group.launch, "statusPort": self.status_port}
         config.write_text(yaml.safe_dump({"launch": launch}))
@@ -57,11 +61,15 @@ class Pod:
             contract.ENV_POD_NAME: f"test-{self.node_rank}",
             contract.ENV_POD_UID: uid or f"uid-{self.node_rank}-{self.starts}",
             contract.ENV_POD_IP: "127.0.0.1",
+            "TMPDIR": str(self.tmp),  # each pod has one, which its containers share
             **environment,
         }
+        command = [sys.executable, "-m", "rankzero.cli", "launch", "--config", str(self.config)]
+        if self.cgroup is not None:
+            command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self.cgroup), *command]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rankzero.cli", "launch", "--config", str(self.config)],
+                command,
                 env=env,
                 stdout=log,
                 stderr=log,

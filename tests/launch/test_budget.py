@@ -13,7 +13,8 @@ LIMIT = 3
 def attempt(
     kind: str, *, step: int = 0, error: str = "", code: int = 1, seconds: float = 1.0, **more: Any
 ) -> dict[str, Any]:
-    failure = {"exit_code": code, "error": error} if kind == "worker" else None
+    how = {"exit_code": code, "signal": "", "out_of_memory": False, "error": error}
+    failure = how if kind == "worker" else None
     record = {"started": 0.0, "ended": seconds, "cause": {"kind": kind, "reason": "why", "failure": failure}, **more}
     return {**record, "first_step": 1, "last_step": step} if step else record
 

@@ -36,7 +36,7 @@ def test_an_end_that_was_never_written_does_not_stop_the_next_rank_0(tmp_path: P
         first.save()
     later = records(tmp_path)
     assert later.attempts[0]["cause"]["reason"] == "how it ended was not recorded"
-    assert later.close_lost({})
+    assert later.close_lost({}, "")
     assert give_up(later.attempts, 1) == ""
 
 
@@ -47,7 +47,7 @@ def test_a_success_whose_outcome_was_not_written_is_a_success_for_the_next_rank_
     first.save()
     later = records(tmp_path, "b")
     assert later.has_succeeded()
-    assert not later.close_lost({})
+    assert not later.close_lost({}, "")
     assert give_up(later.attempts, 1) == ""
 
 

@@ -3,6 +3,7 @@
 worker.py FOLDER wait                        end with status 0 once FOLDER/release exists
 worker.py FOLDER fail RANK CODE ATTEMPTS     rank RANK ends with CODE in the first ATTEMPTS attempts; others wait
 worker.py FOLDER advance RANK CODE           like fail for ever, but each attempt gains a step
+worker.py FOLDER hoard RANK MIB ATTEMPTS     rank RANK takes MIB of memory in the first ATTEMPTS attempts, then waits
 worker.py FOLDER stubborn                    ignores SIGTERM and has a child that does too
 """
 
@@ -41,6 +42,11 @@ if mode in {"fail", "advance"} and rank == int(rest[0]):
     if mode == "advance" or attempt <= int(rest[2]):
         print("RuntimeError: as the test asked", flush=True)
         sys.exit(int(rest[1]))
+
+hoard = b""
+if mode == "hoard" and rank == int(rest[0]) and attempt <= int(rest[2]):
+    hoard = b"x" * (int(rest[1]) * 2**20)
+    (here / f"attempt-{attempt}" / "hoarded").touch()
 
 while not (here / "release").exists():
     tick.wait(0.02)

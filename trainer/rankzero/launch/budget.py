@@ -68,4 +68,6 @@ def _same_error(one: dict[str, Any], other: dict[str, Any]) -> bool:
     first, second = one["cause"]["failure"], other["cause"]["failure"]
     if not first or not second or not first["error"]:
         return False
+    if first["signal"] == "SIGKILL" and not first["out_of_memory"]:  # somebody's doing, not the script's
+        return False
     return bool(first["error"] == second["error"] and one.get("last_step") == other.get("last_step"))

@@ -37,7 +37,7 @@ SUCCEEDED = Outcome("succeeded", "every worker ended with status 0", contract.EX
 
 
 class Coordinator:
-    """Runs on node rank 0 only. ``say`` prints a line for a person."""
+    """Runs on node rank 0 only. ``say`` prints a line for a person; ``last_words`` are those of its predecessor."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Coordinator:
         records: Records,
         *,
         master_address: str,
+        last_words: str,
         say: Callable[[str], None],
     ) -> None:
         self.launch = launch
@@ -53,17 +54,18 @@ class Coordinator:
         self.records = records
         self.master_address = master_address
         self.say = say
+        self._last_words = last_words
         self.attempt = 0
         self.state = "waiting"
         self._causes: list[Cause] = []
-        self._restarted: set[int] = set()
-        """Node ranks whose container was started again during the attempt."""
+        self._restarted: dict[int, str] = {}
+        """Last words by node rank, of containers that were started again during the attempt."""
 
     async def run(self) -> Outcome:
         """Open attempts until the run has ended. Cancelled when this pod leaves."""
         if self.records.has_succeeded():  # and this process's predecessor died before it could say so
             return SUCCEEDED
-        if self.records.close_lost(await self._progress()):
+        if self.records.close_lost(await self._progress(), self._last_words):
             await self._save_records()
         while True:
             if reason := self._give_up():
@@ -106,7 +108,7 @@ class Coordinator:
 
     async def _run_attempt(self) -> Cause | None:
         """One attempt from Start to the last Stopped; None where every worker ended with status 0."""
-        self._causes, self._restarted = [], set()
+        self._causes, self._restarted = [], {}
         members = sorted(self.roster.peers.values(), key=lambda peer: peer.rank)
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
         self.state = "running"
@@ -158,8 +160,8 @@ class Coordinator:
     async def _close_attempt(self, cause: Cause | None) -> None:
         self.records.close_attempt(cause, await self._progress())
         self.state = "waiting" if cause else "ending"
-        for rank in self._restarted:
-            self.records.blame_container(rank)
+        for rank, last_words in self._restarted.items():
+            self.records.blame_container(rank, last_words)
         await self._save_records()
 
     # --- Events ------------------------------------------------------------------------------------------
@@ -172,8 +174,8 @@ class Coordinator:
                 hello = peer.hello
                 self.say(f"{hello.pod_name} joined as node rank {peer.rank} from node {hello.node_name}")
                 if restarted and self.state != "waiting":
-                    self._restarted.add(peer.rank)
-                elif restarted and self.records.blame_container(peer.rank):
+                    self._restarted[peer.rank] = hello.last_words
+                elif restarted and self.records.blame_container(peer.rank, hello.last_words):
                     await self._save_records()
             case Lost(peer, reason) if not peer.leaving:
                 self._note(Cause(POD, reason, peer.rank, at=peer.seen))

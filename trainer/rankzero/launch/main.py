@@ -19,7 +19,9 @@ from rankzero.launch import preflight, volume
 from rankzero.launch.coordinator import Coordinator, Outcome
 from rankzero.launch.ending import Ending
 from rankzero.launch.identity import Identity
+from rankzero.launch.last_words import LastWords
 from rankzero.launch.member import Member
+from rankzero.launch.memory import own_cgroup
 from rankzero.launch.processes import inherit_orphans
 from rankzero.launch.protocol import Finish
 from rankzero.launch.records import Records
@@ -62,7 +64,9 @@ class Launcher:
         self.config = config
         self.identity = identity
         self.records = Records(identity.state_dir, identity.run_name, identity.run_id, identity.pod_uid)
-        self.member = Member(config.launch, identity, config_path, say)
+        cgroup = own_cgroup()
+        self.last_words = LastWords(identity.pod_uid, cgroup, lambda: self.member.attempt)
+        self.member = Member(config.launch, identity, config_path, say, cgroup, self.last_words.before)
         self.coordinator: Coordinator | None = None
         self.ending = Ending(identity, say)
         self.outcome: dict[str, Any] | None = None
@@ -77,19 +81,26 @@ class Launcher:
             loop.add_signal_handler(number, self.stop_asked.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # before any thread or child could inherit it
         status = self._status_server()
+        self.last_words.start()
         ticking = asyncio.create_task(_tick(status))
         try:
             return await self._take_part()
         finally:
             ticking.cancel()
             status.stop()
+            self.last_words.stop()
 
     async def _take_part(self) -> int:
         if self.identity.node_rank == 0:
             roster = Roster(self.config.launch, self.identity.run_key, self.identity.config_hash, say)
             server = await self._serve(roster)
             self.coordinator = Coordinator(
-                self.config.launch, roster, self.records, master_address=self.identity.pod_ip, say=say
+                self.config.launch,
+                roster,
+                self.records,
+                master_address=self.identity.pod_ip,
+                last_words=self.last_words.before,
+                say=say,
             )
             work = asyncio.create_task(self._lead(self.coordinator))
         else:

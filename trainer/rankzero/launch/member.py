@@ -17,6 +17,7 @@ from rankzero.launch.environment import common_environment, stop_file, worker_en
 from rankzero.launch.identity import Identity
 from rankzero.launch.interface import interface_of, source_address
 from rankzero.launch.logs import Logs
+from rankzero.launch.memory import Cgroup, KillCount
 from rankzero.launch.processes import kill_strays, reap_strays
 from rankzero.launch.protocol import (
     Finish,
@@ -47,9 +48,20 @@ LEAVE_MARGIN = 5.0
 
 
 class Member:
-    """Runs on every node rank, rank 0 included. ``say`` prints a line for a person."""
+    """Runs on every node rank, rank 0 included. ``say`` prints a line for a person.
 
-    def __init__(self, launch: LaunchConfig, identity: Identity, config_path: str, say: Callable[[str], None]) -> None:
+    ``cgroup`` is the pod's, None where there is none; ``last_words`` are those of the launcher before this one.
+    """
+
+    def __init__(
+        self,
+        launch: LaunchConfig,
+        identity: Identity,
+        config_path: str,
+        say: Callable[[str], None],
+        cgroup: Cgroup | None,
+        last_words: str,
+    ) -> None:
         self.launch = launch
         self.identity = identity
         self.config_path = config_path
@@ -58,6 +70,9 @@ class Member:
         self.waiting_reason = "has not tried to reach rank 0 yet"
         self.last_failure: WorkerFailed | None = None
         self.warmth: Warmth | None = None
+        self._cgroup = cgroup
+        self._kills = KillCount(cgroup)
+        self._last_words = last_words
         self._logs = Logs(launch, identity.state_dir, say)
         self._group: WorkerGroup | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -92,6 +107,11 @@ class Member:
             await self._stop_workers(float(self.launch.stop_timeout))
             if self.warmth is not None:
                 await self.warmth.close()
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt whose workers run here; 0 without workers."""
+        return self._group.attempt if self._group is not None else 0
 
     async def leave(self, reason: str) -> None:
         """This pod is being stopped: tell rank 0, and go when the whole group has saved and stopped.
@@ -145,6 +165,7 @@ class Member:
             boot=me.boot,
             node_name=me.node_name,
             config_hash=me.config_hash,
+            last_words=self._last_words,
         )
         await send(writer, hello)
         try:
@@ -224,6 +245,7 @@ class Member:
             environments = worker_environments(base, self.launch, self.identity, start, self._interface(start), scratch)
             script = [self.launch.script, *self.launch.args]
             node_rank = self.identity.node_rank
+            self._kills = KillCount(self._cgroup)
             try:
                 if self.launch.method == "torchrun":
                     self._group = await start_torchrun(
@@ -251,7 +273,7 @@ class Member:
             await self._report(failure, writer)
 
     async def _report(self, failure: WorkerFailed, writer: asyncio.StreamWriter) -> None:
-        self.last_failure = failure
+        self.last_failure = failure = self._kills.explain(failure)
         await send(writer, failure)
         self.say(failure.summary)
         self._logs.show_end(failure)

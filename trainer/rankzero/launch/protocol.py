@@ -24,7 +24,7 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True)
 class Hello:
-    """First line of a member."""
+    """First line of a member. ``last_words``: what is known of how its container ended before; mostly empty."""
 
     version: int
     run: str
@@ -34,6 +34,7 @@ class Hello:
     boot: str
     node_name: str
     config_hash: str
+    last_words: str
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class WorkersDone:
 class WorkerFailed:
     """A worker failed. ``exit_code`` follows the shell: 128 + the signal's number where a signal ended it.
 
-    ``time`` is in seconds since the epoch, ``last_lines`` the end of the worker's output.
+    ``time`` is in seconds since the epoch, ``last_lines`` the end of the worker's output. ``out_of_memory``: the
+    kernel has killed it, or a process of its pod, for memory.
     """
 
     attempt: int
@@ -88,6 +90,7 @@ class WorkerFailed:
     error: str
     last_lines: list[str]
     time: float
+    out_of_memory: bool = False
 
     @property
     def summary(self) -> str:

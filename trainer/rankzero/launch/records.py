@@ -95,13 +95,17 @@ class Records:
 
     # --- Memory ---------------------------------------------------------------------------------------------
 
-    def close_lost(self, progress: dict[str, Any]) -> bool:
-        """Close an attempt that was cut off by the loss of its rank 0; True where there was one."""
+    def close_lost(self, progress: dict[str, Any], last_words: str) -> bool:
+        """Close an attempt that was cut off by the loss of its rank 0; True where there was one.
+
+        ``last_words`` are those of the launcher before, where its pod is this one.
+        """
         if not self.attempts or "ended" in self.attempts[-1]:
             return False
         uid = next((node["uid"] for node in self.attempts[-1]["nodes"] if node["node_rank"] == 0), "")
         same = uid == self.pod_uid
-        reason = "rank 0's container ended by itself and was started again" if same else "rank 0 was lost"
+        reason = _with("rank 0's container ended by itself and was started again", last_words)
+        reason = reason if same else "rank 0 was lost"
         self.close_attempt(Cause(CONTAINER if same else POD, reason, 0), progress)
         return True
 
@@ -126,7 +130,7 @@ class Records:
         """True where every worker of the last attempt ended with status 0."""
         return bool(self.attempts) and "ended" in self.attempts[-1] and self.attempts[-1]["cause"] is None
 
-    def blame_container(self, node_rank: int) -> bool:
+    def blame_container(self, node_rank: int, last_words: str) -> bool:
         """The pod that seemed lost in the last attempt is back with the same uid: its container ended by itself.
 
         True where the last attempt's cause was that pod's loss.
@@ -134,7 +138,8 @@ class Records:
         cause = self.attempts[-1].get("cause") if self.attempts else None
         if not cause or cause["kind"] != POD or cause["node_rank"] != node_rank:
             return False
-        cause |= {"kind": CONTAINER, "reason": f"{cause['reason']}: its container ended by itself"}
+        reason = _with(f"{cause['reason']}: its container ended by itself", last_words)
+        cause |= {"kind": CONTAINER, "reason": reason}
         self._unsaved.add(self.attempts[-1]["attempt"])
         return True
 
@@ -167,6 +172,10 @@ def steps_of(attempt: int, progress: dict[str, Any]) -> dict[str, Any]:
     names = {"step": "last_step", "time": "last_time"}
     keys = ("resumed_from", "first_step", "first_step_time", "step", "time")
     return {names.get(key, key): progress[key] for key in keys if key in progress}
+
+
+def _with(reason: str, last_words: str) -> str:
+    return f"{reason}; {last_words}" if last_words else reason
 
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:
