@@ -16,6 +16,8 @@ from typing import Any
 VERSION = 1
 MAX_LINE = 64 * 1024
 """Bytes of one message; a longer line is not ours."""
+MAX_GREETING = 4096
+"""Bytes of the first message; strangers shall not fill the memory with more."""
 
 
 class ProtocolError(Exception):
@@ -188,6 +190,22 @@ async def receive(reader: asyncio.StreamReader) -> Message | None:
     except OSError:
         return None
     return decode(line) if line.endswith(b"\n") else None
+
+
+async def receive_greeting(reader: asyncio.StreamReader) -> Message | None:
+    """The first message of a connection, after which the other end waits for the answer. Else as :func:`receive`."""
+    line = b""
+    while not line.endswith(b"\n"):
+        try:
+            chunk = await reader.read(MAX_GREETING)
+        except OSError:
+            return None
+        if not chunk:
+            return None
+        line += chunk
+        if len(line) > MAX_GREETING:
+            raise ProtocolError(f"a greeting of more than {MAX_GREETING} bytes")
+    return decode(line)
 
 
 async def send(writer: asyncio.StreamWriter, message: Message) -> None:

@@ -11,9 +11,16 @@ from dataclasses import dataclass, field
 from rankzero.config import LaunchConfig
 from rankzero.launch import protocol
 from rankzero.launch.protocol import Finish, Heartbeat, Hello, Message, ProtocolError, Refused, Welcome, receive, send
+from rankzero.launch.tally import Tally
 
 HELLO_TIMEOUT = 5.0
 BEAT_EVERY = 1.0
+MOST_UNGREETED = 256
+"""Connections that have not said who they are."""
+LONGEST_NAME = 63
+"""Characters of a pod's name."""
+BACKLOG = 1024
+"""Connections that wait to be accepted: where the queue is full, the next one comes a second late."""
 
 
 @dataclass(eq=False)
@@ -71,7 +78,10 @@ class Roster:
         self._launch = launch
         self._run_key = run_key
         self._config_hash = config_hash
-        self._say = say
+        self._dropped = Tally("connections dropped", say)
+        self._refused = Tally("members refused", say)
+        self._ungreeted: dict[asyncio.StreamWriter, None] = {}
+        """In the order of their arrival."""
         self._farewell: Finish | None = None
         self._known: dict[int, Hello] = {}
         """The pod that last held each node rank, connected or not."""
@@ -83,12 +93,14 @@ class Roster:
     async def serve(self) -> asyncio.Server:
         """Listen on the rendezvous port, IPv4 and IPv6. Raises OSError where the port is taken."""
         return await asyncio.start_server(
-            self._connection, host=None, port=self._launch.rendezvous_port, limit=protocol.MAX_LINE
+            self._connection, host=None, port=self._launch.rendezvous_port, limit=protocol.MAX_LINE, backlog=BACKLOG
         )
 
     async def next(self, timeout: float) -> Event | None:
         """The next thing that happened; None where nothing did within ``timeout`` seconds."""
         self._find_silent()
+        self._dropped.tell()
+        self._refused.tell()
         if not self._events:
             try:
                 async with asyncio.timeout(timeout):
@@ -127,8 +139,7 @@ class Roster:
         peer: Peer | None = None
         beats: asyncio.Task[None] | None = None
         try:
-            async with asyncio.timeout(HELLO_TIMEOUT):
-                hello = await receive(reader)
+            hello = await self._greeting(reader, writer)
             if hello is None:
                 return  # a probe that only asked whether the port is open
             peer = await self._admit(hello, writer)
@@ -140,8 +151,7 @@ class Roster:
                 if not isinstance(message, Heartbeat):
                     self._queue.put_nowait((peer, message))
         except (ProtocolError, TimeoutError) as error:
-            where = writer.get_extra_info("peername")
-            self._say(f"dropped a connection from {where}: {str(error) or 'no greeting'}")
+            self._dropped.note(f"dropped a connection from {_address(writer)}: {str(error) or 'no greeting'}")
         except asyncio.CancelledError:
             return  # the loop is closing; asyncio 3.11 would report a cancelled connection as an error
         finally:
@@ -151,12 +161,26 @@ class Roster:
                 self._queue.put_nowait((peer, None))
             writer.close()
 
+    async def _greeting(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Message | None:
+        """The first message of a connection; strangers that say nothing do not keep members out."""
+        if len(self._ungreeted) >= MOST_UNGREETED:  # a member greets at once: who waits longest is none
+            oldest = next(iter(self._ungreeted))
+            del self._ungreeted[oldest]
+            self._dropped.note(f"dropped a connection from {_address(oldest)}: no greeting, and many others came")
+            oldest.transport.abort()
+        self._ungreeted[writer] = None
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT):
+                return await protocol.receive_greeting(reader)
+        finally:
+            self._ungreeted.pop(writer, None)
+
     async def _admit(self, hello: Message, writer: asyncio.StreamWriter) -> Peer | None:
         if not isinstance(hello, Hello):
             raise ProtocolError(f"expected Hello, got {type(hello).__name__}")
         refusal = self._refusal(hello)
         if refusal:
-            self._say(f"refused {hello.pod_name}: {refusal.reason}")
+            self._refused.note(f"refused {hello.pod_name[:LONGEST_NAME]}: {refusal.reason}")
             await send(writer, refusal)
             return None
         await send(writer, Welcome(nodes=self._launch.nodes))
@@ -216,6 +240,11 @@ class Roster:
             peer.seen = min(peer.seen + late, now)
             if now - peer.seen > self._launch.heartbeat_timeout:
                 self.drop(peer, f"{peer.name} sent no heartbeat for {self._launch.heartbeat_timeout} s")
+
+
+def _address(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return f"{peer[0]} port {peer[1]}" if peer else "somebody who has gone"
 
 
 async def _beat(writer: asyncio.StreamWriter) -> None:
