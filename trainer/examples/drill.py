@@ -132,7 +132,8 @@ def train(config: TrainConfig, options: argparse.Namespace, ranks: Ranks, checkp
         stopping = stop.due(step)
         progress.step(step, epoch=0, loss=loss, learning_rate=optimizer.param_groups[0]["lr"], leaving=stopping)
         if stopping or step % config.checkpoint.every_steps == 0 or step == options.steps:
-            checkpoints.save(step, {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "loss": loss})
+            whole = {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "loss": loss}
+            checkpoints.save(step, whole, final=step == options.steps)
         if stopping:
             sys.exit(contract.EXIT_REQUEUE)
     if ranks.is_first:

@@ -171,6 +171,7 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
                         "optimizer": optimizer.state_dict(),
                         "schedule": schedule.state_dict(),
                     },
+                    final=step == total_steps,
                 )
             if stopping:  # a pod of the run is being stopped; the next attempt goes on from here
                 sys.exit(contract.EXIT_REQUEUE)

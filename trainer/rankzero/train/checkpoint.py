@@ -36,12 +36,13 @@ class Checkpoints:
         self.folder = state_dir / contract.CHECKPOINTS_DIR
         self.keep = keep
 
-    def save(self, step: int, state: dict[str, Any]) -> None:
-        """Write a checkpoint after ``step`` optimizer steps.
+    def save(self, step: int, state: dict[str, Any], *, final: bool = False) -> bool:
+        """Write a checkpoint after ``step`` optimizer steps; True, on every rank, where that worked.
 
         Every rank calls it: the random states of all ranks go in, rank 0 writes, and all return when the
-        checkpoint is durable. ``state`` is taken from rank 0. Raises :class:`CheckpointError` on all ranks where
-        writing failed.
+        checkpoint is durable. ``state`` is taken from rank 0. Where writing fails, rank 0 says so and the training
+        goes on: the volume may have room again by the next time. Only the ``final`` one, after which the run's result
+        would be lost, raises :class:`CheckpointError`, on all ranks.
         """
         states: list[Any] = [None] * dist.get_world_size()
         dist.gather_object(random_state(), states if dist.get_rank() == 0 else None)
@@ -54,11 +55,19 @@ class Checkpoints:
             else:
                 self._remove_all_but(step)
         dist.broadcast_object_list(problem)
-        if problem[0]:
-            raise CheckpointError(
-                f"the checkpoint of step {step} could not be written: {problem[0]}",
-                hint="is the checkpoint volume full? checkpoints.size and train.checkpoint.keep set the room it needs",
+        if not problem[0]:
+            return True
+        failure = CheckpointError(
+            f"the checkpoint of step {step} could not be written: {problem[0]}",
+            hint="is the checkpoint volume full? checkpoints.size and train.checkpoint.keep set the room it needs",
+        )
+        if final:
+            raise failure
+        if dist.get_rank() == 0:
+            print(
+                f"warning: {failure}\n  training goes on; until a save succeeds, a restart loses more steps", flush=True
             )
+        return False
 
     def load_latest(self, device: torch.device) -> dict[str, Any] | None:
         """Load the newest good checkpoint on every rank; None where there is none. Every rank calls it.
