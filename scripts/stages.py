@@ -27,6 +27,10 @@ class Stages:
         """Say what the current stage is at; shown beside its clock."""
         self._detail = text
 
+    def say(self, text: str) -> None:
+        """A line that stays. It may quote others, so nothing in it is markup."""
+        self.console.print(f"  {text}", markup=False)
+
     @contextmanager
     def __call__(self, name: str, *, quiet: bool = False) -> Iterator[None]:
         """Time the body as stage ``name``; an exception is reported as failed and passed on.

@@ -48,14 +48,14 @@ def follow(run: Run, run_id: str, console: Console) -> Story:
     """
     story = Story()
     with _Display(console) as display:
-        seen = _Patient(run, display.say)
+        seen = Patient(run, display.say)
         story.outcome = _until_ended(seen, run_id, story, display)
         story.pods_gone = _until_released(seen)
         story.gpus_left = sum(pod.gpus for pod in seen.pods())
     return story
 
 
-class _Patient:
+class Patient:
     """Asks a run what :class:`Run` does, and waits out short silences of the API, saying so."""
 
     def __init__(self, run: Run, say: Callable[[str], None]) -> None:
@@ -93,7 +93,7 @@ class _Patient:
                 time.sleep(POLL)
 
 
-def _until_ended(run: _Patient, run_id: str, story: Story, display: _Display) -> dict[str, Any]:
+def _until_ended(run: Patient, run_id: str, story: Story, display: _Display) -> dict[str, Any]:
     last_news, last_step = time.monotonic(), 0
     trouble_since: float | None = None
     while True:
@@ -119,7 +119,7 @@ def _until_ended(run: _Patient, run_id: str, story: Story, display: _Display) ->
         time.sleep(POLL)
 
 
-def _delete_last_pod(run: _Patient, story: Story, attempt: int, step: int, display: _Display) -> None:
+def _delete_last_pod(run: Patient, story: Story, attempt: int, step: int, display: _Display) -> None:
     pods = run.pods()
     victim = pods[-1]
     story.gpus_booked = sum(pod.gpus for pod in pods)
@@ -139,7 +139,7 @@ def _check_trouble(pods: list[PodView], since: float | None) -> float | None:
     return since
 
 
-def _until_released(run: _Patient) -> bool:
+def _until_released(run: Patient) -> bool:
     """True when the workload is at 0 replicas and no pod is left."""
     deadline = time.monotonic() + RELEASED_WITHIN
     while run.replicas() != 0 or run.pods():

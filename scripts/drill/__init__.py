@@ -1,0 +1,1 @@
+"""Drills: break one thing in a real run, and check that what must happen does."""

@@ -1,0 +1,105 @@
+"""``make drill``: run one drill, or all, on the local cluster or on that of KUBECONFIG."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rankzero.errors import RankzeroError
+from scripts.drill import ground as grounds
+from scripts.drill import results
+from scripts.drill.catalogue import DRILLS, UNDISTURBED, named
+from scripts.drill.evidence import Evidence
+from scripts.drill.ground import Ground
+from scripts.drill.judge import Verdict
+from scripts.drill.plan import Drill, Power
+from scripts.drill.runner import evidence_folder, perform
+from scripts.entry import guarded
+from scripts.stages import Stages
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns 0 where every drill held, 1 where one fell short, an error's own status where one could not run."""
+    options = parse(arguments)
+    console = Console(highlight=False, soft_wrap=True)
+    if options.drills == ["list"]:
+        list_all(console)
+        return 0
+    wanted = list(DRILLS) if options.drills == ["all"] else [named(name) for name in options.drills]
+    stages = Stages()
+    prepare = grounds.local if options.cluster == "lab" else grounds.existing
+    ground = prepare(stages, options.image, tuple(options.values))
+    if options.drills == ["all"] and not ground.is_lab:
+        wanted = [drill for drill in wanted if drill.power is Power.API]
+    verdicts = {drill: run(drill, ground, stages, keep=options.keep) for drill in in_order(wanted, ground)}
+    if options.output == "json":
+        print(results.LATEST.read_text(encoding="utf-8"))  # noqa: T201
+    else:
+        show(verdicts, console)
+    return 1 if any(verdict.shortfalls for verdict in verdicts.values()) else 0
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; what `make` passes on stands in the environment."""
+    parser = argparse.ArgumentParser(prog="make drill", description=__doc__)
+    parser.add_argument("drills", nargs="+", metavar="NAME", help="`list`, `all`, or names of drills")
+    parser.add_argument("--cluster", choices=("lab", "existing"), default=os.environ.get("CLUSTER") or "lab")
+    parser.add_argument("--image", default=os.environ.get("IMAGE") or "", help="image that the nodes can pull")
+    parser.add_argument(
+        "--values", action="append", default=[], metavar="FILE", help="values that this cluster needs (storage class)"
+    )
+    parser.add_argument("--keep", action="store_true", help="also write to bench/results/drills.json, for the table")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    return parser.parse_args(arguments)
+
+
+def in_order(wanted: list[Drill], ground: Ground) -> list[Drill]:
+    """The undisturbed run comes first where it is asked for, or is not there yet for this image."""
+    others = [drill for drill in wanted if drill is not UNDISTURBED]
+    is_there = bool(Evidence.read(evidence_folder(UNDISTURBED, ground)).result)
+    return others if is_there and others == wanted else [UNDISTURBED, *others]
+
+
+def run(drill: Drill, ground: Ground, stages: Stages, *, keep: bool = False) -> Verdict:
+    """One drill; an error that keeps it from taking place is a shortfall, so that the others still run."""
+    undisturbed = None if drill is UNDISTURBED else Evidence.read(evidence_folder(UNDISTURBED, ground))
+    with stages(f"Drill {drill.name}"):
+        try:
+            verdict = perform(drill, ground, undisturbed, stages)
+        except RankzeroError as error:
+            verdict = Verdict(None, (), 0, (str(error),))
+    for shortfall in verdict.shortfalls:
+        stages.say(f"fell short: {shortfall}")
+    for path in (results.LATEST, *([results.KEPT] if keep else [])):
+        results.add(path, drill, verdict, ground)
+    return verdict
+
+
+def list_all(console: Console) -> None:
+    """Every drill with what it does and what must happen."""
+    table = Table("drill", "needs", "what is done", "what must happen", "within")
+    for drill in DRILLS:
+        table.add_row(drill.name, drill.power.value, drill.done, drill.expected, f"{drill.within:g} s")
+    console.print(table)
+
+
+def show(verdicts: dict[Drill, Verdict], console: Console) -> None:
+    """What came of each. What others said is quoted as it is: brackets in it are not markup."""
+    table = Table("drill", "result", "seconds", "allowed", "steps repeated", "the record says")
+    for drill, verdict in verdicts.items():
+        result = ("fell short", "red") if verdict.shortfalls else ("passed", "green")
+        seconds = "-" if verdict.seconds is None else f"{verdict.seconds:.1f}"
+        table.add_row(
+            *(drill.name, Text.assemble(result), seconds, f"{drill.within:g}", str(verdict.steps_repeated)),
+            Text("\n".join(verdict.causes)),
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

@@ -1,0 +1,71 @@
+"""Disturbances that need kubectl and helm only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rankzero import contract
+from scripts.drill.release import NAME
+from scripts.drill.scene import Scene
+
+CONNECTIONS = 500
+CROWDED_FOR = 6.0
+CHANGED_RATE = 0.003
+
+
+def signal_worker(rank: int, name: str) -> Callable[[Scene], None]:
+    """Send a signal to the training process of one pod."""
+
+    def strike(scene: Scene) -> None:
+        scene.release.in_pod(scene.pod(rank), "signal", "worker", name)
+
+    return strike
+
+
+def kill_torchrun(scene: Scene) -> None:
+    """SIGKILL to the torchrun of pod 1."""
+    scene.release.in_pod(scene.pod(1), "signal", "torchrun", "SIGKILL")
+
+
+def delete_pod(rank: int, *options: str) -> Callable[[Scene], None]:
+    """``kubectl delete pod``, as an eviction or a person would; does not wait for it."""
+
+    def strike(scene: Scene) -> None:
+        scene.release.kubectl("delete", "pod", scene.pod(rank), "--wait=false", *options)
+
+    return strike
+
+
+def stop_all_pods(scene: Scene) -> None:
+    """SIGTERM to PID 1 of every pod at once: all containers end and are started again in place."""
+    for rank in (0, 1):
+        scene.release.in_pod(scene.pod(rank), "signal", "launcher", "SIGTERM")
+
+
+def damage_newest_checkpoint(scene: Scene) -> None:
+    """Flip a bit in the newest checkpoint, then SIGKILL a worker: a stop that asks to save would write a new one."""
+    scene.release.in_pod(scene.pod(0), "damage-newest")
+    scene.strike_now()
+    scene.release.in_pod(scene.pod(1), "signal", "worker", "SIGKILL")
+
+
+def drain_node(scene: Scene) -> None:
+    """``kubectl drain`` of pod 1's node, limited to this release's pods; the node is free again afterwards."""
+    node = scene.node_of(1)
+    uncordon = scene.later(lambda: scene.release.kubectl("uncordon", node))
+    selector = f"{contract.LABEL_INSTANCE}={NAME}"
+    scene.release.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector", selector)
+    scene.over_now()
+    uncordon()
+
+
+def change_learning_rate(scene: Scene) -> None:
+    """``helm upgrade`` with another learning rate while the run goes on."""
+    scene.release.upgrade(f"train.learningRate={CHANGED_RATE}")
+
+
+def crowd_the_coordinator(scene: Scene) -> None:
+    """Many connections to the rendezvous port, from pod 1: half of them silent, half with nonsense."""
+    host, port = f"{scene.pod(0)}.{NAME}", str(contract.RENDEZVOUS_PORT)
+    scene.release.in_pod(scene.pod(1), "crowd", host, port, str(CONNECTIONS), str(CROWDED_FOR))
+    scene.over_now()

@@ -1,0 +1,146 @@
+"""Did the run do what the drill says it must? Judged from its records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from scripts.drill.evidence import Evidence
+from scripts.drill.plan import Drill
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the runner saw. Times are seconds since the epoch; 0 where a drill has no such moment."""
+
+    installed: float
+    struck: float
+    over: float
+    released: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``seconds`` is the time that ``Drill.within`` limits; None where its end never came."""
+
+    seconds: float | None
+    causes: tuple[str, ...]
+    steps_repeated: int
+    shortfalls: tuple[str, ...]
+
+
+def judge(drill: Drill, story: Story, found: Evidence, undisturbed: Evidence) -> Verdict:
+    """Compare a run with what its drill says, and with the run that nothing disturbed."""
+    seconds = _seconds(drill, story, found)
+    repeated = _repeated(found)
+    shortfalls = [
+        *_of_time(drill, seconds),
+        *_of_causes(drill, found.attempts),
+        *_of_ending(drill, found.outcome),
+        *_of_steps(drill, found, repeated),
+        *_of_bits(drill, found, undisturbed),
+    ]
+    if not story.released:
+        shortfalls.append("its pods were not released")
+    return Verdict(seconds, tuple(map(_cause, found.attempts)), repeated, tuple(shortfalls))
+
+
+def _seconds(drill: Drill, story: Story, found: Evidence) -> float | None:
+    """From the event to the next step, or to the end of a run that must end."""
+    event = story.over or story.struck or (_last_step_time(found, 1) if drill.causes else story.installed)
+    if drill.ending.state != "succeeded":
+        return round(found.outcome["ended"] - event, 2) if "ended" in found.outcome else None
+    if drill.causes:  # the step has to be one of the attempt that follows
+        times = [attempt["first_step_time"] for attempt in found.attempts[1:] if "first_step_time" in attempt]
+    else:
+        times = [line["time"] for line in found.metrics]
+    return next((round(time - event, 2) for time in times if time > event), None)
+
+
+def _last_step_time(found: Evidence, attempt: int) -> float:
+    return max((line["time"] for line in found.metrics if line["attempt"] == attempt), default=0.0)
+
+
+def _of_time(drill: Drill, seconds: float | None) -> Iterator[str]:
+    what = "the next step" if drill.ending.state == "succeeded" else "the end"
+    if seconds is None:
+        yield f"{what} never came"
+    elif seconds > drill.within:
+        yield f"{what} came after {seconds:.1f} s, {drill.within:g} s are allowed"
+
+
+def _of_causes(drill: Drill, attempts: list[dict[str, Any]]) -> Iterator[str]:
+    ended = attempts[:-1] if drill.ending.state == "succeeded" else attempts
+    if len(ended) != len(drill.causes):
+        said = "; ".join(map(_cause, ended)) or "none"
+        yield f"{len(ended)} attempts ended before the last success, {len(drill.causes)} expected: {said}"
+    for number, (wanted, attempt) in enumerate(zip(drill.causes, ended, strict=False), 1):
+        if not wanted.fits(attempt.get("cause")):
+            yield f"the record of attempt {number} says {_cause(attempt)!r}, not {wanted}"
+
+
+def _of_ending(drill: Drill, outcome: dict[str, Any]) -> Iterator[str]:
+    wanted = drill.ending
+    got = (outcome.get("state"), outcome.get("exit_code"))
+    if got != (wanted.state, wanted.exit_code):
+        yield f"the run ended as {got[0]} with status {got[1]}, not {wanted.state} with {wanted.exit_code}"
+    elif wanted.words not in outcome["reason"]:
+        yield f"the reason is {outcome['reason']!r}, without {wanted.words!r}"
+
+
+def _repeated(found: Evidence) -> int:
+    """Steps that were trained more than once."""
+    attempts = [steps for attempt in found.attempts if (steps := found.steps(attempt["attempt"]))]
+    return sum(max(0, before[-1] - after[0] + 1) for before, after in pairwise(attempts))
+
+
+def _of_steps(drill: Drill, found: Evidence, repeated: int) -> Iterator[str]:
+    if repeated > drill.repeats:
+        yield f"{repeated} steps were trained again, at most {drill.repeats} are allowed"
+    for attempt in found.attempts if drill.all_metrics else []:
+        steps = found.steps(attempt["attempt"])
+        if not steps:
+            continue
+        first = attempt["resumed_from"] + 1
+        if steps != list(range(first, first + len(steps))):
+            yield f"attempt {attempt['attempt']} went on from step {first - 1} and made steps {steps}"
+    if drill.all_metrics and drill.ending.state == "succeeded":
+        missing = sorted(
+            set(range(1, int(found.result.get("steps", 0)) + 1)) - {line["step"] for line in found.metrics}
+        )
+        if missing:
+            yield f"steps {missing} were skipped"
+
+
+def _of_bits(drill: Drill, found: Evidence, undisturbed: Evidence) -> Iterator[str]:
+    """Each step's loss, and the final weights, must be those of the undisturbed run, to the last bit."""
+    right = {line["step"]: line["loss"] for line in undisturbed.metrics}
+    lines = found.metrics
+    if drill.changed_rate is not None:
+        yield from _of_the_changed_rate(drill, found, right)
+        # The first step at the new rate still starts from the same weights; those after it do not.
+        lines = [line for line in lines if line["attempt"] == 1]
+    wrong = [line["step"] for line in lines if line["loss"] != right.get(line["step"])]
+    if wrong:
+        yield f"the loss of steps {wrong} differs from that of the undisturbed run"
+    if drill.ending.state == "succeeded" and drill.changed_rate is None and found.result != undisturbed.result:
+        yield f"the result {found.result} differs from that of the undisturbed run, {undisturbed.result}"
+
+
+def _of_the_changed_rate(drill: Drill, found: Evidence, right: dict[int, float]) -> Iterator[str]:
+    after = [line for line in found.metrics if line["attempt"] > 1]
+    if {line["learning_rate"] for line in after} != {drill.changed_rate}:
+        yield f"the learning rates after the upgrade are {sorted({line['learning_rate'] for line in after})}"
+    elif after[0]["loss"] != right.get(after[0]["step"]):
+        yield f"step {after[0]['step']}, the first after the upgrade, did not start from the weights before it"
+    elif after[-1]["loss"] == right.get(after[-1]["step"]):
+        yield "the new learning rate has changed nothing"
+
+
+def _cause(attempt: dict[str, Any]) -> str:
+    if "ended" not in attempt:
+        return "still open"
+    cause = attempt["cause"]
+    return f"{cause['kind']}: {cause['reason']}" if cause else "succeeded"

@@ -1,0 +1,90 @@
+"""What a drill is: something that goes wrong, what must become of the run, and what its record must say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from scripts.drill.scene import Scene
+
+EVERY_STEPS = 10
+"""train.checkpoint.everySteps of experiments/drill.yaml."""
+
+
+class Power(Enum):
+    """What a drill has to be able to do."""
+
+    API = "api"
+    """kubectl and helm: any cluster."""
+    LAB = "lab"
+    """Change the machines below the cluster: the local cluster only."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the record of one attempt must say: the kind of its cause, and words of the reason (both patterns)."""
+
+    kind: str
+    words: str
+
+    def fits(self, cause: Mapping[str, Any] | None) -> bool:
+        """Whether a cause in attempts/NNNN.json says so."""
+        return cause is not None and bool(
+            re.fullmatch(self.kind, cause["kind"]) and re.search(self.words, cause["reason"])
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the run must end."""
+
+    state: str = "succeeded"
+    exit_code: int = 0
+    words: str = ""
+    """Of the reason, a pattern."""
+
+
+def nothing(_: Scene) -> None:
+    """The fault is in the script's arguments, or there is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drill:
+    """One drill. Times are seconds.
+
+    ``within`` counts from the event to the next step, or to the end of a run that must end. The event is when
+    ``disturb`` begins (or says so, see :meth:`Scene.strike_now` and :meth:`Scene.over_now`); without one it is the
+    last step before the first attempt's end, and where no attempt is to end, the installation.
+    """
+
+    name: str
+    done: str
+    """What is done, for people."""
+    expected: str
+    """What must happen, for people."""
+    within: float
+    causes: tuple[Record, ...] = ()
+    """Of all attempts but the last of a run that succeeds; empty: the attempt must go on."""
+    disturb: Callable[[Scene], None] = nothing
+    power: Power = Power.API
+    at: int = 25
+    """Step at which ``disturb`` is called."""
+    repeats: int = EVERY_STEPS
+    """Most steps that may be trained again: 0 where all ranks can save before they leave."""
+    ending: Ending = Ending()
+    arguments: tuple[str, ...] = ()
+    """Added to those of the script."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Laid over experiments/drill.yaml."""
+    changed_rate: float | None = None
+    """Learning rate of the attempts after the event; the final weights then differ from the undisturbed run's."""
+    all_metrics: bool = True
+    """Whether metrics.jsonl must be complete: not where the volume itself refuses writes."""
+    long: bool = False
+    """Takes minutes, or more of the cluster than its own release."""

@@ -1,0 +1,79 @@
+"""The release that a drill disturbs: in a namespace of its own, and gone afterwards whatever happened."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scripts import command
+from scripts.cache import REPO
+from scripts.drill.ground import Ground
+from scripts.image.reference import split
+
+NAME = "drill"
+RUN_ID = "main"
+VALUES = "experiments/drill.yaml"
+CHART = "charts/rankzero"
+KUBECTL_WITHIN = 120.0
+"""Seconds for one kubectl command, so that a node that is gone does not hold a drill for ever."""
+
+
+class Release:
+    """``helm`` and ``kubectl`` for one drill."""
+
+    def __init__(self, ground: Ground, drill: str, values: Mapping[str, Any]) -> None:
+        self.ground = ground
+        self.namespace = f"drill-{drill}-{uuid.uuid4().hex[:4]}"
+        self._values = values
+
+    def create_namespace(self) -> None:
+        """Raises :class:`CommandError`."""
+        self.kubectl("create", "namespace", self.namespace)
+
+    def install(self) -> None:
+        """``helm install``. Raises :class:`CommandError`."""
+        self._helm("install")
+
+    def upgrade(self, *settings: str) -> None:
+        """``helm upgrade`` with ``KEY=VALUE`` settings on top."""
+        self._helm("upgrade", *(word for setting in settings for word in ("--set", setting)))
+
+    def remove(self) -> None:
+        """Remove the namespace and with it the release and its claim; pods of nodes that are gone do not hold it up."""
+        self.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--wait=false")
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """Run kubectl in the drill's namespace and return what it prints. Raises :class:`CommandError`."""
+        return command.run(
+            [self.ground.kubectl, *self._where(), "--namespace", self.namespace, *words],
+            stdin=stdin,
+            timeout=KUBECTL_WITHIN,
+        )
+
+    def in_pod(self, pod: str, *words: str) -> str:
+        """Run ``in_pod.py`` in a pod's trainer container."""
+        program = Path(__file__).with_name("in_pod.py").read_text(encoding="utf-8")
+        return self.kubectl(
+            "exec", "--stdin", pod, "--container", "trainer", "--", "python", "-", *words, stdin=program
+        ).strip()
+
+    def _helm(self, verb: str, *options: str) -> None:
+        repository, tag, digest = split(self.ground.image)
+        image = {"image": {"repository": repository, "tag": tag, "digest": digest}}
+        files = [VALUES, *self.ground.values, "-"]
+        command.run(
+            [
+                *(self.ground.helm, verb, NAME, CHART, "--namespace", self.namespace),
+                *(word for file in files for word in ("--values", file)),
+                *options,
+                *self._where(),
+            ],
+            cwd=REPO,
+            stdin=json.dumps({**image, **self._values}),
+        )
+
+    def _where(self) -> list[str]:
+        return ["--kubeconfig", self.ground.kubeconfig] if self.ground.kubeconfig else []

@@ -1,0 +1,103 @@
+"""One drill from its installation to its removal."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from rankzero.cluster.api import connect
+from rankzero.cluster.run import Run
+from rankzero.errors import ConfigError
+from scripts.cache import REPO
+from scripts.demo.follow import Patient
+from scripts.drill.evidence import Evidence, fetch
+from scripts.drill.ground import Ground
+from scripts.drill.judge import Story, Verdict, judge
+from scripts.drill.plan import Drill, Power, nothing
+from scripts.drill.release import NAME, RUN_ID, VALUES, Release
+from scripts.drill.scene import POLL, Scene
+from scripts.image.reference import split
+from scripts.stages import Stages
+
+FOLDER = REPO / "build/drills"
+FIRST_STEP_WITHIN = 600.0
+"""The image may have to be pulled first."""
+RELEASED_WITHIN = 120.0
+
+
+def perform(drill: Drill, ground: Ground, undisturbed: Evidence | None, stages: Stages) -> Verdict:
+    """Run one drill and judge it; without ``undisturbed`` it is itself that run.
+
+    Raises :class:`RankzeroError` where the run did not come to the point that the drill is about.
+    """
+    if drill.power is Power.LAB and not ground.is_lab:
+        raise ConfigError(
+            f"the drill {drill.name} changes the machines below the cluster, so it is for the local cluster only",
+            hint=f"`make drill NAME={drill.name}` without CLUSTER=existing",
+        )
+    folder = evidence_folder(drill, ground)
+    shutil.rmtree(folder, ignore_errors=True)
+    with _release(drill, ground) as release:
+        story = _follow(drill, release, stages)
+        found = fetch(release, folder)
+    return judge(drill, story, found, undisturbed or found)
+
+
+def evidence_folder(drill: Drill, ground: Ground) -> Path:
+    """Where the records of a drill's last run with this image are kept."""
+    _, tag, digest = split(ground.image)
+    return FOLDER / (tag or digest.replace(":", "-")) / drill.name
+
+
+@contextmanager
+def _release(drill: Drill, ground: Ground) -> Iterator[Release]:
+    plain = yaml.safe_load((REPO / VALUES).read_text(encoding="utf-8"))
+    launch = {"args": [*plain["launch"]["args"], *drill.arguments]}
+    values = {**drill.values, "run": {"id": RUN_ID}, "launch": {**launch, **drill.values.get("launch", {})}}
+    release = Release(ground, drill.name, values)
+    try:
+        release.create_namespace()
+        yield release
+    finally:
+        release.remove()
+
+
+def _follow(drill: Drill, release: Release, stages: Stages) -> Story:
+    run = Patient(Run(connect(release.ground.kubeconfig), release.namespace, NAME), stages.say)
+    scene = Scene(release, run, stages)
+    try:
+        installed = time.time()
+        release.install()
+        if drill.disturb is not nothing:
+            scene.wait_for_step(drill.at, within=FIRST_STEP_WITHIN)
+            scene.strike_now()
+            drill.disturb(scene)
+        _until_ended(scene)
+        return Story(installed, scene.struck, scene.over, _is_released(run))
+    finally:
+        for undo in reversed(scene.undo):
+            undo()
+
+
+def _until_ended(scene: Scene) -> None:
+    def has_ended() -> bool:
+        group = scene.group()
+        if progress := group.get("progress"):
+            scene.detail(f"attempt {group['attempt']} {group['state']}, step {progress['step']}")
+        return group.get("state") in {"succeeded", "failed"} or scene.run.outcome(RUN_ID) is not None
+
+    scene.wait_until(has_ended, what="the end of the run", within=FIRST_STEP_WITHIN)
+
+
+def _is_released(run: Patient) -> bool:
+    deadline = time.monotonic() + RELEASED_WITHIN
+    while run.replicas() or run.pods():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL)
+    return True

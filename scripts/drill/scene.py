@@ -1,0 +1,82 @@
+"""What a drill's disturbance works with: the pods of the run, its steps, and a clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rankzero.errors import ClusterError
+from scripts.demo.follow import Patient
+from scripts.drill.release import NAME, Release
+from scripts.stages import Stages
+
+POLL = 0.1
+STEP_WITHIN = 120.0
+
+
+class Scene:
+    """One run under a drill. Times are seconds since the epoch by this machine's clock."""
+
+    def __init__(self, release: Release, run: Patient, stages: Stages) -> None:
+        self.release = release
+        self.run = run
+        self.detail = stages.detail
+        """Shows where things are now."""
+        self.struck = 0.0
+        self.over = 0.0
+        """When the disturbance had ended, for those that last."""
+        self.undo: list[Callable[[], object]] = []
+        """What puts the cluster right again; what is left is called in the end whatever happened, last one first."""
+
+    def later(self, undo: Callable[[], object]) -> Callable[[], None]:
+        """Have ``undo`` called in the end at the latest; returns what calls it now, and then not again."""
+        self.undo.append(undo)
+
+        def now() -> None:
+            self.undo.remove(undo)
+            undo()
+
+        return now
+
+    def strike_now(self) -> None:
+        """The clock of the drill starts here."""
+        self.struck = time.time()
+
+    def over_now(self) -> None:
+        """What lasted has ended; where the run cannot go on before, the clock starts here."""
+        self.over = time.time()
+
+    @staticmethod
+    def pod(rank: int) -> str:
+        """Name of the pod of a node rank."""
+        return f"{NAME}-{rank}"
+
+    def node_of(self, rank: int) -> str:
+        """Name of the node that a pod runs on."""
+        return next(pod.node for pod in self.run.pods() if pod.name == self.pod(rank))
+
+    def group(self) -> dict[str, Any]:
+        """What rank 0 says of the group now; empty while it does not answer."""
+        found: dict[str, Any] = (self.run.status() or {}).get("group", {})
+        return found
+
+    def wait_for_step(self, step: int, *, within: float = STEP_WITHIN) -> None:
+        """Wait until the run has made ``step`` steps. Raises :class:`ClusterError` where it does not come so far."""
+
+        def is_there() -> bool:
+            group = self.group()
+            return group.get("state") == "running" and group.get("progress", {}).get("step", 0) >= step
+
+        self.wait_until(is_there, what=f"step {step}", within=within)
+
+    def wait_until(self, is_so: Callable[[], bool], *, what: str, within: float = STEP_WITHIN) -> None:
+        """Ask again and again. Raises :class:`ClusterError` after ``within`` seconds."""
+        deadline = time.monotonic() + within
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"waited {within:g} s for {what}",
+                    hint=f"look with `kubectl --namespace {self.release.namespace} logs {self.pod(0)}`",
+                )
+            time.sleep(POLL)
