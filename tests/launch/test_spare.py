@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from rankzero.config import LaunchConfig
+from rankzero.launch.environment import common_environment
 from rankzero.launch.processes import kill_strays, living_descendants
 from rankzero.launch.spare import Spare, SpareError
 from rankzero.launch.starters import Started, Starter, WarmStarter, start_plainly
@@ -132,6 +134,23 @@ def test_an_imported_module_is_not_imported_again(tmp_path: Path) -> None:
         return (await run(WarmStarter(spare, pytest.fail), [code]))[1]
 
     assert with_spare(use, preload=["counted"], path=str(tmp_path)) == "worker\n"
+
+
+def test_a_spare_of_a_pod_with_one_process_can_be_forked_after_torch_and_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On several cores, where numerical libraries start threads if they may; torch still has all of its own."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    environment = common_environment(os.environ, LaunchConfig("train.py", procs_per_node=1))
+
+    async def scenario() -> None:
+        spare = await Spare.start(environment)
+        try:
+            await spare.preload(["numpy", "torch"], pytest.fail)
+        finally:
+            await spare.close()
+
+    asyncio.run(scenario())
+    assert "OMP_NUM_THREADS" not in environment
 
 
 def test_a_module_that_starts_a_thread_makes_the_launcher_start_plainly_and_say_so(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ def common_environment(base: Mapping[str, str], launch: LaunchConfig) -> dict[st
     common = {**base}
     if launch.procs_per_node > 1:  # as torchrun: one thread a process unless the user says otherwise
         common.setdefault("OMP_NUM_THREADS", "1")
+    # numpy's own library starts its threads at import, which would make every spare unfit; torch's threads are others.
+    common.setdefault("OPENBLAS_NUM_THREADS", "1")
     return common
 
 
