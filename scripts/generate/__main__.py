@@ -9,12 +9,13 @@ from pathlib import Path
 
 from scripts.cache import REPO
 from scripts.entry import guarded
-from scripts.generate import defaults, files, golden, reference, roles, schema
+from scripts.generate import defaults, files, golden, measured, reference, roles, schema
 
 GENERATED: dict[Path, Callable[[], str]] = {
     files.SCHEMA: schema.render,
     files.DEFAULTS: defaults.render,
     files.REFERENCE: reference.render,
+    files.RECOVERY: measured.recovery,
 }
 
 

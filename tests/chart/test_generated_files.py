@@ -14,7 +14,7 @@ import yaml
 
 from rankzero.errors import ConfigError
 from scripts.cache import REPO
-from scripts.generate import defaults, files, golden, reference, schema
+from scripts.generate import defaults, files, golden, measured, reference, schema
 from scripts.generate.comments import load_values, read_comments
 
 
@@ -24,11 +24,12 @@ def schema_on_disk() -> dict[str, Any]:
     return loaded
 
 
-def test_schema_defaults_and_reference_are_up_to_date() -> None:
+def test_generated_files_are_up_to_date() -> None:
     """`python -m scripts.generate` writes them."""
     assert files.SCHEMA.read_text(encoding="utf-8") == schema.render()
     assert files.DEFAULTS.read_text(encoding="utf-8") == defaults.render()
     assert files.REFERENCE.read_text(encoding="utf-8") == reference.render()
+    assert files.RECOVERY.read_text(encoding="utf-8") == measured.recovery()
 
 
 def test_the_schema_is_itself_valid() -> None:

@@ -1,0 +1,1 @@
+"""Side-by-side measurements, one question each; what they found lies in results/."""

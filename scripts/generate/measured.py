@@ -1,0 +1,73 @@
+"""Tables of measurements in the guides, from the files in ``bench/results``; what is around them is written by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import result_file
+from bench.recovery import summary
+from rankzero.errors import ConfigError
+from scripts.generate import files
+
+BEGIN, END = (
+    "<!-- Written by `python -m scripts.generate` from bench/results/{name}.json. -->",
+    "<!-- End of {name}. -->",
+)
+
+
+def recovery() -> str:
+    """The text of ``docs/recovery.md``."""
+    found = result_file.read("recovery")
+    lines = "Not measured yet: `python -m bench.recovery` does." if found is None else _recovery(found)
+    return replaced(files.RECOVERY, "recovery", lines)
+
+
+def replaced(path: Path, name: str, text: str) -> str:
+    """The guide ``path`` with ``text`` between the marks of measurement ``name``.
+
+    Raises :class:`ConfigError` where the marks are not there.
+    """
+    begin, end = BEGIN.format(name=name), END.format(name=name)
+    guide, count = re.subn(
+        f"({re.escape(begin)}\n).*?({re.escape(end)})",
+        lambda found: f"{found[1]}\n{text}\n\n{found[2]}",
+        path.read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
+    if count != 1:
+        raise ConfigError(f"{path} has {count} places for {name}", hint=f"write one: {begin} and {end}, a line each")
+    return guide
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; the first row is its head."""
+    heading, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heading, ["---"] * len(heading), *body])
+
+
+def _recovery(found: dict[str, Any]) -> str:
+    machine, settings = found["machine"], found["settings"]
+    targets = [
+        ["target", "limit", "measured", ""],
+        *(
+            [name, f"{target['target']:g}", _seconds(target["value"]), "met" if target["met"] else "missed"]
+            for name, target in found["targets"].items()
+        ),
+    ]
+    where = (
+        f"{machine['measured']} UTC, {machine['cores']} cores, {machine['memory_gib']:g} GiB, "
+        f"Linux {machine['kernel']}, Kubernetes {machine['kubernetes']}, torch {machine['torch']}, "
+        f"image `{found['image']}`. "
+        f"Medians of {settings['repetitions']} (smallest to largest), then the multiple of ours; "
+        f"`>{settings['give_up_s']:g}`: no step within that time. Each of the three disturbances has an install of its "
+        "own, so there are three times as many of those."
+    )
+    choices = "\n".join(f"- {form['title']}: {form['choices']}" for form in found["forms"].values())
+    return "\n\n".join([table(summary.table(found)), where, table(targets), choices])
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f}"
