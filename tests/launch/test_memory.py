@@ -92,8 +92,8 @@ def test_a_worker_whose_child_was_killed_for_memory_says_so_beside_its_own_error
     assert subprocess.run([*hoard, sys.executable, "-c", "b'x' * 2**28"], check=False).returncode == -signal.SIGKILL
     told = count.explain(FAILED)
     assert told.out_of_memory
-    assert told.error.startswith("a process of its pod was killed for memory: limit 50 MiB, peak 50 MiB; raise")
-    assert told.error.endswith(f". {FAILED.error}")
+    said = f"{FAILED.error}; a process of its pod was killed for memory: limit 50 MiB, peak 50 MiB; raise"
+    assert told.error.startswith(said)
     assert KillCount(memory.v1(folder)).explain(FAILED) == FAILED  # the next attempt begins anew
 
 

@@ -48,7 +48,7 @@ def test_a_failure_record_of_the_longest_kind_fits_into_a_message(worst: str) ->
     """A character takes at most four bytes; control characters, which would take six, are left out."""
     log = Log("attempt 1 rank 0", on_stdout=False)
     log.write("\n".join([worst * 2 * LAST_LINE_LENGTH] * 2 * LAST_LINES).encode())
-    error = without_controls(worst * 2 * LONGEST_ERROR)[:LONGEST_ERROR]
+    error = without_controls(worst * 2 * LONGEST_ERROR)[:LONGEST_ERROR] + 300 * "m"  # what is known about memory
     failure = WorkerFailed(10**6, 10**6, 10**6, 10**6, 255, "SIGSEGV", error, list(log.last_lines), 1e9 + 0.123456)
     assert len(failure.last_lines) == LAST_LINES
     assert len(encode(failure)) < protocol.MAX_LINE

@@ -126,12 +126,16 @@ class KillCount:
         if self._cgroup is None or self._before is None or now is None:
             return failure
         killed = failure.signal == "SIGKILL"
-        if now == self._before:
-            return dataclasses.replace(failure, error="killed from outside, not for memory") if killed else failure
-        error = f"killed for memory: {_why(self._cgroup.memory())}"
-        if not killed:  # a data loader process, mostly: the worker notices and ends with an error of its own
-            error = f"a process of its pod was {error}. {failure.error}"
-        return dataclasses.replace(failure, out_of_memory=True, error=error)
+        if now > self._before:  # not the worker itself: one of its data loader processes, mostly, which it notices
+            said = (
+                f"{'killed' if killed else 'a process of its pod was killed'} for memory: {_why(self._cgroup.memory())}"
+            )
+        elif killed:
+            said = "killed from outside, not for memory"
+        else:
+            return failure
+        error = f"{failure.error}; {said}" if failure.error else said
+        return dataclasses.replace(failure, out_of_memory=now > self._before, error=error)
 
 
 def _why(memory: Memory | None) -> str:
