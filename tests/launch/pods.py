@@ -36,7 +36,7 @@ class Pod:
         self.status_port = free_port()
         self.log = group.folder / f"pod-{node_rank}.log"
         self.tmp = group.folder / f"tmp-{node_rank}"
-        self.tmp.mkdir()
+        self.tmp.mkdir(exist_ok=True)  # a second pod of the same rank is on this machine too
         self.cgroup: Path | None = None
         """Memory cgroup that the container's processes are started in."""
         config = group.folder / f"train-{node_rank}.yaml"

@@ -6,10 +6,12 @@ import json
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rankzero import contract
+from rankzero.launch.protocol import Hello, encode
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import alive
 from tests.waiting import until
@@ -302,17 +304,14 @@ def test_strangers_on_the_port_are_dropped_and_the_group_goes_on(make_group: Mak
     ],
 )
 def test_a_member_that_does_not_belong_here_is_refused_with_the_reason(
-    make_group: MakeGroup, change: dict[str, object], reason: str
+    make_group: MakeGroup, change: dict[str, Any], reason: str
 ) -> None:
     group = make_group("wait")
     group.pods[0].start()
     until(lambda: group.pods[0].status().get("state") == "joined", timeout=15, what="rank 0 is up")
-    hello = {
-        "type": "Hello", "version": 1, "run": "default/test/main", "node_rank": 1, "pod_name": "x", "pod_uid": "x",
-        "boot": "x", "node_name": "x", "config_hash": "", **change,
-    }  # fmt: skip
+    good = Hello(1, "default/test/main", 1, "x", pod_uid="x", boot="x", node_name="x", config_hash="", last_words="")
     with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=5) as member:
-        member.sendall(json.dumps(hello).encode() + b"\n")
+        member.sendall(encode(Hello(**{**vars(good), **change})))
         answer = json.loads(drained(member))
     assert answer["type"] == "Refused"
     assert reason in answer["reason"]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rankzero import contract
 from rankzero.launch import tally
-from rankzero.launch.protocol import MAX_LINE
+from rankzero.launch.protocol import MAX_LINE, VERSION, Hello, Refused, Welcome, decode, encode
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
 from tests.waiting import until
@@ -20,17 +20,17 @@ from tests.waiting import until
 STRANGERS = 500
 MOST_GROWTH = 20 * 2**20
 """Bytes."""
-HELLO = {
-    "type": "Hello", "version": 1, "run": "default/test/main", "node_rank": 1, "pod_name": "test-1", "pod_uid": "new",
-    "boot": "new", "node_name": "x", "config_hash": "",
-}  # fmt: skip
+HELLO = Hello(
+    version=VERSION, run="default/test/main", node_rank=1, pod_name="test-1", pod_uid="new", boot="new", node_name="x",
+    config_hash="", last_words="",
+)  # fmt: skip
 SAID = (
     b"GET / HTTP/1.1\r\n\r\n",
-    json.dumps(HELLO).encode()[:50],  # never completed
+    encode(HELLO)[:50],  # never completed
     b"",
     b"x" * (MAX_LINE - 1024),
     b"x" * (2 * MAX_LINE) + b"\n",
-    json.dumps({**HELLO, "run": "somebody/else/run"}).encode() + b"\n",
+    encode(replace(HELLO, run="somebody/else/run")),
 )
 
 
@@ -86,8 +86,8 @@ def test_500_strangers_at_once_disturb_nobody(make_group: MakeGroup, strangers: 
 
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), timeout=10) as late:
-        late.sendall(json.dumps({**HELLO, "node_rank": 7}).encode() + b"\n")
-        assert json.loads(late.makefile().readline())["type"] == "Refused"  # not for its manners: it was heard
+        late.sendall(encode(replace(HELLO, node_rank=7)))
+        assert isinstance(decode(late.makefile("rb").readline()), Refused)  # not for its manners: it was heard
     assert time.monotonic() - began < 1.0
 
     until(lambda: all(map(closed, strangers)), timeout=30, what="no stranger is left")
@@ -115,8 +115,8 @@ def test_a_new_member_is_taken_in_among_strangers_who_say_nothing(
         strangers.append(socket.create_connection(("127.0.0.1", port), timeout=10))
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), timeout=10) as member:
-        member.sendall(json.dumps(HELLO).encode() + b"\n")
-        assert json.loads(member.makefile().readline())["type"] == "Welcome"
+        member.sendall(encode(HELLO))
+        assert isinstance(decode(member.makefile("rb").readline()), Welcome)
         assert time.monotonic() - began < 1.0
         until(lambda: "joined as node rank 1 from node x" in group.pods[0].output, timeout=10, what="it is known")
 
