@@ -20,6 +20,8 @@ from tests.waiting import until
 
 SCRIPT = Path(__file__).with_name("worker.py")
 REPO = Path(__file__).resolve().parents[2]
+LAUNCH = "import sys; from rankzero import cli, contract; contract.TERMINATION_LOG = sys.argv.pop(1); cli.main()"
+"""The command, with a termination log for each pod as its container has one."""
 
 
 def free_port() -> int:
@@ -35,6 +37,8 @@ class Pod:
         self.node_rank = node_rank
         self.status_port = free_port()
         self.log = group.folder / f"pod-{node_rank}.log"
+        self.termination_log = group.folder / f"termination-{node_rank}"
+        self.termination_log.touch()
         self.tmp = group.folder / f"tmp-{node_rank}"
         self.tmp.mkdir(exist_ok=True)  # a second pod of the same rank is on this machine too
         self.cgroup: Path | None = None
@@ -64,7 +68,7 @@ class Pod:
             "TMPDIR": str(self.tmp),  # each pod has one, which its containers share
             **environment,
         }
-        command = [sys.executable, "-m", "rankzero.cli", "launch", "--config", str(self.config)]
+        command = [sys.executable, "-c", LAUNCH, str(self.termination_log), "launch", "--config", str(self.config)]
         if self.cgroup is not None:
             command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self.cgroup), *command]
         with self.log.open("ab") as log:

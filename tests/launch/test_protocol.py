@@ -13,7 +13,7 @@ FAILED = WorkerFailed(1, 0, 3, 1, 137, "SIGKILL", "", ["last line é"], 1.5)
 
 
 @pytest.mark.parametrize(
-    "message", [Heartbeat(), Start(2, "fd00::1", 4242), Stop(1, "why", 5.0), Finish("failed", "x", 7), FAILED]
+    "message", [Heartbeat(), Start(2, "fd00::1", 4242), Stop(1, "why", 5.0), Finish("failed", "x", 7, "y\nz"), FAILED]
 )
 def test_a_message_survives_the_wire(message: protocol.Message) -> None:
     line = encode(message)

@@ -58,11 +58,12 @@ def _status(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     from rankzero.launch import main as launcher  # other commands do not need the launcher
+    from rankzero.launch import termination
 
     try:
         return launcher.launch(options.config)
     except RankzeroError as error:
-        launcher.leave_termination_message(str(error))
+        termination.leave(str(error))
         raise
     except Exception as error:
         traceback.print_exc()
@@ -70,7 +71,7 @@ def _launch(options: argparse.Namespace) -> int:
             f"the launcher failed by a bug of its own: {type(error).__name__}: {error}",
             hint="report it with the traceback in this pod's log; the run goes on when the container starts again",
         )
-        launcher.leave_termination_message(str(told))
+        termination.leave(str(told))
         raise told from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
-from rankzero.launch import budget, causes, volume
+from rankzero.launch import budget, causes, termination, volume
 from rankzero.launch.causes import POD, STOPPED, WORKER, Cause
 from rankzero.launch.ports import free_port
 from rankzero.launch.protocol import Finish, Leaving, Message, Save, Start, Stop, Stopped, WorkerFailed, WorkersDone
@@ -77,10 +77,13 @@ class Coordinator:
             if await self._run_attempt() is None:
                 return SUCCEEDED
 
-    async def announce(self, outcome: Outcome) -> None:
-        """Tell every member, and those who come later, how the run ended."""
+    async def announce(self, outcome: Outcome) -> Finish:
+        """Tell every member, and those who come later, how the run ended; returns what was told."""
         self.state = outcome.state
-        await self.roster.dismiss(Finish(outcome.state, outcome.reason, outcome.exit_code))
+        message = termination.of_failed_run(outcome.reason, self.records.attempts) if outcome.exit_code else ""
+        finish = Finish(outcome.state, outcome.reason, outcome.exit_code, message)
+        await self.roster.dismiss(finish)
+        return finish
 
     async def close_interrupted(self) -> None:
         """This pod leaves: end the open attempt's record."""

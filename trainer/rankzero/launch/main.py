@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from rankzero import config as settings
@@ -15,7 +14,7 @@ from rankzero import contract
 from rankzero.config import RunConfig
 from rankzero.errors import PreflightError
 from rankzero.launch import identity as identities
-from rankzero.launch import preflight, volume
+from rankzero.launch import preflight, termination, volume
 from rankzero.launch.coordinator import Coordinator, Outcome
 from rankzero.launch.ending import Ending
 from rankzero.launch.identity import Identity
@@ -48,13 +47,6 @@ def say(text: str) -> None:
     """One line of the launcher's own log."""
     sys.stdout.write(f"{time.strftime('%H:%M:%S')} rankzero: {text}\n")
     sys.stdout.flush()
-
-
-def leave_termination_message(text: str) -> None:
-    """Leave the reason where Kubernetes shows it (4096 bytes at most); outside a pod there is no such file."""
-    path = Path(contract.TERMINATION_LOG)
-    if path.exists():
-        path.write_text(text[:4000], encoding="utf-8")
 
 
 class Launcher:
@@ -114,7 +106,7 @@ class Launcher:
             finish = work.result()
             say(f"the run has {finish.state}: {finish.reason}")
             if finish.exit_code:
-                leave_termination_message(finish.reason)
+                termination.leave(finish.message)
             if self.ending.waits_for_deletion:
                 if self.identity.node_rank == 0:
                     await self.ending.free(self._is_owner, self.stop_asked)
@@ -128,11 +120,14 @@ class Launcher:
     async def _leave(self, work: asyncio.Task[Finish]) -> int:
         """The pod is being stopped: everybody hears of it, the workers stop, the record is closed."""
         say("this pod is being stopped (SIGTERM): telling rank 0 and stopping the workers")
+        attempt = self.member.attempt
         await self.member.leave("its pod is being stopped")
         work.cancel()
         await asyncio.wait({work}, timeout=LEAVE_WITHIN)
         if self.coordinator is not None:
             await self.coordinator.close_interrupted()
+        record = self.records.attempts[-1] if self.records.attempts else None
+        termination.leave(termination.of_stopped_pod(attempt, record))
         return contract.EXIT_REQUEUE
 
     # --- Node rank 0 -------------------------------------------------------------------------------------
@@ -146,8 +141,7 @@ class Launcher:
         else:  # its Event may have expired since
             outcome = Outcome(*(self.outcome[key] for key in ("state", "reason", "exit_code")))
             await self.ending.post_event(self.outcome)
-        await coordinator.announce(outcome)
-        return Finish(outcome.state, outcome.reason, outcome.exit_code)
+        return await coordinator.announce(outcome)
 
     async def _decide(self, coordinator: Coordinator) -> Outcome:
         member = asyncio.create_task(self.member.run())

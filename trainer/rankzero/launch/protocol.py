@@ -133,11 +133,12 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Finish:
-    """The run has ended: ``state`` is succeeded, failed or stopped."""
+    """The run has ended: ``state`` is succeeded, failed or stopped. ``message`` is the termination message of each pod."""
 
     state: str
     reason: str
     exit_code: int
+    message: str
 
 
 Message = (
