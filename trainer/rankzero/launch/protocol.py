@@ -133,7 +133,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Finish:
-    """The run has ended: ``state`` is succeeded, failed or stopped. ``message`` is the termination message of each pod."""
+    """The run has ended: ``state`` is succeeded, failed or stopped; ``message`` is the pods' termination message."""
 
     state: str
     reason: str
