@@ -6,6 +6,7 @@ from rankzero import contract
 from rankzero.errors import ConfigError
 from scripts.drill import faults, node_faults
 from scripts.drill.plan import EVERY_STEPS, Drill, Ending, Power, Record
+from scripts.drill.release import CLAIM
 
 UNDISTURBED = Drill(
     name="undisturbed",
@@ -162,6 +163,80 @@ DRILLS = (
         within=5,
         disturb=faults.crowd_the_coordinator,
         repeats=0,
+    ),
+    Drill(
+        name="torchrun-killed",
+        done="SIGKILL to the torchrun of pod 1, with launch.method torchrun",
+        expected="its workers go too, and all start again in place from the last checkpoint",
+        within=30,
+        disturb=faults.kill_torchrun,
+        causes=(Record("worker", r"node rank 1.*SIGKILL"),),
+        values={"launch": {"method": "torchrun"}},
+    ),
+    Drill(
+        name="memory-exhausted",
+        done="one rank allocates more memory than its pod may have",
+        expected="the kernel's kill is recorded as one for memory; the next attempt goes on",
+        within=30,
+        causes=(Record("worker|container", r"node rank 1.*memory"),),
+        arguments=("--allocate-at", "25", "--allocate", "4096", "--fail-rank", "1"),
+    ),
+    Drill(
+        name="volume-full",
+        done="the checkpoint volume is filled until a save fails, then freed",
+        expected="the failed save is loud and ends nothing; the next one after that succeeds",
+        within=15,
+        prepare=node_faults.make_small_volume,
+        disturb=node_faults.fill_volume,
+        repeats=0,
+        # One pod, since the volume is on one node; of two ranks, so that its bits can be compared.
+        values={"nodes": 1, "procsPerNode": 2, "checkpoints": {"existingClaim": CLAIM}},
+        all_metrics=False,
+        power=Power.LAB,
+    ),
+    Drill(
+        name="port-taken",
+        done="with the host network, another program has the rendezvous port when the release is installed",
+        expected="pod 0 ends with status 69 and says so; when the port is free, the run begins",
+        within=120,
+        prepare=node_faults.occupy_port,
+        disturb=node_faults.free_port,
+        at=0,
+        repeats=0,
+        values={"launch": {"rendezvousPort": node_faults.TAKEN_PORT}, "network": {"hostNetwork": True}},
+        power=Power.LAB,
+        long=True,
+    ),
+    Drill(
+        name="two-releases",
+        done="a second release on the same nodes, both with the host network",
+        expected="neither disturbs the other, and both end with the same bits",
+        within=5,
+        disturb=faults.install_another,
+        repeats=0,
+        arguments=("--pace", "0.4"),
+        values={"network": {"hostNetwork": True}},
+        long=True,
+    ),
+    Drill(
+        name="clock-stepped",
+        done="the wall clock of pod 1 steps an hour ahead (libfaketime, monotonic clock untouched)",
+        expected="the attempt goes on",
+        within=5,
+        prepare=node_faults.bring_faketime,
+        disturb=node_faults.step_clock(1, "+3600"),
+        repeats=0,
+        values={
+            "network": {"env": node_faults.FAKETIME_ENVIRONMENT},
+            "datasets": [
+                {
+                    "name": "faketime",
+                    "hostPath": {"path": node_faults.FAKETIME_FOLDER},
+                    "mountPath": node_faults.FAKETIME_FOLDER,
+                }
+            ],
+        },
+        power=Power.LAB,
     ),
 )
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from rankzero import contract
 from rankzero.files import read_json
-from scripts.drill.release import NAME, RUN_ID, Release
+from scripts.drill.release import CLAIM, NAME, RUN_ID, Release
 
 READER = "reader"
-CLAIM = f"{NAME}-checkpoints"
 READY_WITHIN = "60s"
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rankzero import contract
-from scripts.drill.release import NAME
+from rankzero.cluster.api import connect
+from rankzero.cluster.run import Run
+from rankzero.errors import ClusterError
+from scripts.demo.follow import Patient
+from scripts.drill.release import NAME, RUN_ID
 from scripts.drill.scene import Scene
 
 CONNECTIONS = 500
+OTHER_RUN_WITHIN = 180.0
 CROWDED_FOR = 6.0
 CHANGED_RATE = 0.003
 
@@ -57,6 +62,28 @@ def drain_node(scene: Scene) -> None:
     scene.release.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector", selector)
     scene.over_now()
     uncordon()
+
+
+def install_another(scene: Scene) -> None:
+    """A second release of the same name in another namespace, on the same nodes and with the same values."""
+    other = scene.release.twin()
+    scene.later(other.remove)
+    other.create_namespace()
+    other.install()
+    run = Patient(Run(connect(other.ground.kubeconfig), other.namespace, NAME), scene.detail)
+    scene.wait_until(
+        lambda: ((run.status() or {}).get("group", {}).get("progress") or {}).get("step", 0) > 0,
+        what="the first step of the other release",
+        within=OTHER_RUN_WITHIN,
+    )
+    state = scene.group().get("state")
+    if state != "running":
+        raise ClusterError(
+            f"the first run is {state} when the second begins", hint="give it more steps: drill.arguments"
+        )
+    scene.over_now()
+    scene.wait_until(lambda: run.outcome(RUN_ID) is not None, what="the end of the other run", within=OTHER_RUN_WITHIN)
+    scene.other_results.append((run.outcome(RUN_ID) or {}).get("result", {}))
 
 
 def change_learning_rate(scene: Scene) -> None:

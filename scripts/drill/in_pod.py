@@ -31,6 +31,8 @@ def main() -> None:
             os.kill(process(rest[0]), signal.Signals[rest[1]])
         case "damage-newest":
             damage_newest()
+        case "newest":
+            sys.stdout.write(newest().name)
         case "fill":
             fill()
         case "free":
@@ -80,10 +82,14 @@ def state_dir() -> Path:
     return root() / os.environ["RANKZERO_RUN_NAME"] / os.environ["RANKZERO_RUN_ID"]
 
 
+def newest() -> Path:
+    """The newest finished checkpoint."""
+    return max(path for path in (state_dir() / "checkpoints").iterdir() if path.name.startswith("step-"))
+
+
 def damage_newest() -> None:
     """Flip one bit in the middle of the newest checkpoint's largest file."""
-    newest = max(path for path in (state_dir() / "checkpoints").iterdir() if path.name.startswith("step-"))
-    file = max(newest.iterdir(), key=lambda path: path.stat().st_size)
+    file = max(newest().iterdir(), key=lambda path: path.stat().st_size)
     with file.open("r+b") as content:
         content.seek(file.stat().st_size // 2)
         [byte] = content.read(1)

@@ -19,6 +19,7 @@ class Story:
     struck: float
     over: float
     released: bool
+    other_results: tuple[dict[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ def judge(drill: Drill, story: Story, found: Evidence, undisturbed: Evidence) ->
         *_of_ending(drill, found.outcome),
         *_of_steps(drill, found, repeated),
         *_of_bits(drill, found, undisturbed),
+    ]
+    shortfalls += [
+        f"the other run's result {result} differs from that of the undisturbed run"
+        for result in story.other_results
+        if result != undisturbed.result
     ]
     if not story.released:
         shortfalls.append("its pods were not released")

@@ -72,9 +72,11 @@ class Drill:
     causes: tuple[Record, ...] = ()
     """Of all attempts but the last of a run that succeeds; empty: the attempt must go on."""
     disturb: Callable[[Scene], None] = nothing
+    prepare: Callable[[Scene], None] = nothing
+    """Called before the installation; ``Scene.later`` takes what undoes it."""
     power: Power = Power.API
     at: int = 25
-    """Step at which ``disturb`` is called."""
+    """Step at which ``disturb`` is called; 0: right after the installation."""
     repeats: int = EVERY_STEPS
     """Most steps that may be trained again: 0 where all ranks can save before they leave."""
     ending: Ending = Ending()

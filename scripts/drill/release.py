@@ -15,6 +15,7 @@ from scripts.image.reference import split
 
 NAME = "drill"
 RUN_ID = "main"
+CLAIM = f"{NAME}-checkpoints"
 VALUES = "experiments/drill.yaml"
 CHART = "charts/rankzero"
 KUBECTL_WITHIN = 120.0
@@ -28,6 +29,10 @@ class Release:
         self.ground = ground
         self.namespace = f"drill-{drill}-{uuid.uuid4().hex[:4]}"
         self._values = values
+
+    def twin(self) -> Release:
+        """Another release with the same name and values, in another namespace."""
+        return Release(self.ground, "twin", self._values)
 
     def create_namespace(self) -> None:
         """Raises :class:`CommandError`."""

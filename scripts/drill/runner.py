@@ -71,14 +71,16 @@ def _follow(drill: Drill, release: Release, stages: Stages) -> Story:
     run = Patient(Run(connect(release.ground.kubeconfig), release.namespace, NAME), stages.say)
     scene = Scene(release, run, stages)
     try:
+        drill.prepare(scene)
         installed = time.time()
         release.install()
         if drill.disturb is not nothing:
-            scene.wait_for_step(drill.at, within=FIRST_STEP_WITHIN)
+            if drill.at:
+                scene.wait_for_step(drill.at, within=FIRST_STEP_WITHIN)
             scene.strike_now()
             drill.disturb(scene)
         _until_ended(scene)
-        return Story(installed, scene.struck, scene.over, _is_released(run))
+        return Story(installed, scene.struck, scene.over, _is_released(run), tuple(scene.other_results))
     finally:
         for undo in reversed(scene.undo):
             undo()
@@ -89,7 +91,7 @@ def _until_ended(scene: Scene) -> None:
         group = scene.group()
         if progress := group.get("progress"):
             scene.detail(f"attempt {group['attempt']} {group['state']}, step {progress['step']}")
-        return group.get("state") in {"succeeded", "failed"} or scene.run.outcome(RUN_ID) is not None
+        return scene.run.outcome(RUN_ID) is not None
 
     scene.wait_until(has_ended, what="the end of the run", within=FIRST_STEP_WITHIN)
 

@@ -24,6 +24,8 @@ class Scene:
         self.detail = stages.detail
         """Shows where things are now."""
         self.struck = 0.0
+        self.other_results: list[dict[str, float]] = []
+        """Of further runs beside this one."""
         self.over = 0.0
         """When the disturbance had ended, for those that last."""
         self.undo: list[Callable[[], object]] = []
