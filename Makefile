@@ -7,6 +7,7 @@ MAKEFLAGS += --no-builtin-rules --warn-undefined-variables
 
 PYTHON ?= python3
 CLUSTER ?= lab
+NAME ?= list
 RUN := .venv/bin/python -m
 # In the lab's surroundings: its kubectl, helm and kubeconfig, its settings of podman.
 BOOTSTRAP := command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: apt-get install python3" >&2; exit 1; }; \
@@ -20,6 +21,10 @@ help: ## This list
 .PHONY: demo
 demo: $(if $(filter existing,$(CLUSTER)),tools,bootstrap) ## Everything once: cluster, nodes, image, a training run that loses a pod, a report. CLUSTER=existing uses your KUBECONFIG
 	$(RUN) scripts.demo $(CLUSTER)
+
+.PHONY: drill
+drill: $(if $(filter existing,$(CLUSTER))$(filter list,$(NAME)),tools,lab) ## Break one thing in a real run: NAME=list|all|a drill's name. CLUSTER=existing IMAGE=... uses your KUBECONFIG
+	CLUSTER=$(CLUSTER) $(RUN) scripts.drill $(NAME)
 
 .PHONY: test
 test: test-fast lab ## Every test, the demo and the roles on real machines among them

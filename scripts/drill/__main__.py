@@ -7,7 +7,7 @@ import os
 import sys
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from rankzero.errors import RankzeroError
@@ -21,6 +21,8 @@ from scripts.drill.plan import Drill, Power
 from scripts.drill.runner import evidence_folder, perform
 from scripts.entry import guarded
 from scripts.stages import Stages
+
+NAME_COLUMN = Column("drill", no_wrap=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,14 +77,13 @@ def run(drill: Drill, ground: Ground, stages: Stages, *, keep: bool = False) -> 
             verdict = Verdict(None, (), 0, (str(error),))
     for shortfall in verdict.shortfalls:
         stages.say(f"fell short: {shortfall}")
-    for path in (results.LATEST, *([results.KEPT] if keep else [])):
-        results.add(path, drill, verdict, ground)
+    results.add(drill, verdict, ground, keep=keep)
     return verdict
 
 
 def list_all(console: Console) -> None:
     """Every drill with what it does and what must happen."""
-    table = Table("drill", "needs", "what is done", "what must happen", "within")
+    table = Table(NAME_COLUMN, "needs", "what is done", "what must happen", "within")
     for drill in DRILLS:
         table.add_row(drill.name, drill.power.value, drill.done, drill.expected, f"{drill.within:g} s")
     console.print(table)
@@ -90,7 +91,7 @@ def list_all(console: Console) -> None:
 
 def show(verdicts: dict[Drill, Verdict], console: Console) -> None:
     """What came of each. What others said is quoted as it is: brackets in it are not markup."""
-    table = Table("drill", "result", "seconds", "allowed", "steps repeated", "the record says")
+    table = Table(NAME_COLUMN, "result", "seconds", "allowed", "steps repeated", "the record says")
     for drill, verdict in verdicts.items():
         result = ("fell short", "red") if verdict.shortfalls else ("passed", "green")
         seconds = "-" if verdict.seconds is None else f"{verdict.seconds:.1f}"

@@ -13,6 +13,7 @@ UNDISTURBED = Drill(
     done="nothing",
     expected="the run ends with status 0; its losses and weights are what all others are compared with",
     within=30,
+    quick=True,
 )
 STRUCK_POD = r"drill-1 \(node rank 1\)"
 LEAVING = Record("stopped", rf"{STRUCK_POD} is leaving: its pod is being stopped")
@@ -26,6 +27,7 @@ DRILLS = (
         within=15,
         disturb=faults.signal_worker(1, "SIGKILL"),
         causes=(Record("worker", r"rank 1 \(node rank 1\) .*SIGKILL"),),
+        quick=True,
     ),
     Drill(
         name="launcher-killed",
@@ -35,6 +37,7 @@ DRILLS = (
         disturb=node_faults.kill_launcher(1),
         causes=(Record("container", rf"{STRUCK_POD} .*its container ended by itself"),),
         power=Power.LAB,
+        quick=True,
     ),
     Drill(
         name="pod-0-deleted",
@@ -44,6 +47,7 @@ DRILLS = (
         disturb=faults.delete_pod(0),
         causes=(Record("stopped", r"drill-0 \(node rank 0\) is leaving"),),
         repeats=0,
+        quick=True,
     ),
     Drill(
         name="pod-1-deleted",
@@ -79,7 +83,6 @@ DRILLS = (
         disturb=faults.drain_node,
         causes=(LEAVING,),
         repeats=0,
-        long=True,
     ),
     Drill(
         name="node-stopped",
@@ -89,7 +92,6 @@ DRILLS = (
         disturb=node_faults.stop_node,
         causes=(Record("pod|container", STRUCK_POD),),
         power=Power.LAB,
-        long=True,
     ),
     Drill(
         name="network-cut-short",
@@ -99,6 +101,7 @@ DRILLS = (
         disturb=node_faults.cut_network(1, node_faults.CUT_FOR),
         repeats=0,
         power=Power.LAB,
+        quick=True,
     ),
     Drill(
         name="network-cut",
@@ -110,7 +113,6 @@ DRILLS = (
         ending=Ending("failed", contract.EXIT_RANK0_UNREACHABLE, "node rank 1 did not join within 20 s"),
         values={"launch": {"rank0Timeout": 20}},
         power=Power.LAB,
-        long=True,
     ),
     Drill(
         name="error-always",
@@ -120,6 +122,7 @@ DRILLS = (
         causes=(Record("worker", "a drill made step 25 fail"),) * 2,
         arguments=("--fail-at", "25", "--fail-rank", "1", "--fail-attempts", "always"),
         ending=Ending("failed", 1, "the same error at the same step twice"),
+        quick=True,
     ),
     Drill(
         name="error-once",
@@ -145,6 +148,7 @@ DRILLS = (
         disturb=faults.damage_newest_checkpoint,
         causes=(Record("worker", r"rank 1 \(node rank 1\) .*SIGKILL"),),
         repeats=2 * EVERY_STEPS,
+        quick=True,
     ),
     Drill(
         name="upgraded",
@@ -180,6 +184,7 @@ DRILLS = (
         within=30,
         causes=(Record("worker|container", r"node rank 1.*memory"),),
         arguments=("--allocate-at", "25", "--allocate", "4096", "--fail-rank", "1"),
+        quick=True,
     ),
     Drill(
         name="volume-full",
@@ -205,7 +210,6 @@ DRILLS = (
         repeats=0,
         values={"launch": {"rendezvousPort": node_faults.TAKEN_PORT}, "network": {"hostNetwork": True}},
         power=Power.LAB,
-        long=True,
     ),
     Drill(
         name="two-releases",
@@ -216,7 +220,6 @@ DRILLS = (
         repeats=0,
         arguments=("--pace", "0.4"),
         values={"network": {"hostNetwork": True}},
-        long=True,
     ),
     Drill(
         name="clock-stepped",

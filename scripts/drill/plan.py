@@ -88,5 +88,5 @@ class Drill:
     """Learning rate of the attempts after the event; the final weights then differ from the undisturbed run's."""
     all_metrics: bool = True
     """Whether metrics.jsonl must be complete: not where the volume itself refuses writes."""
-    long: bool = False
-    """Takes minutes, or more of the cluster than its own release."""
+    quick: bool = False
+    """Part of `make test`; the others are for `make test-long`."""

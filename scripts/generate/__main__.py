@@ -16,6 +16,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     files.DEFAULTS: defaults.render,
     files.REFERENCE: reference.render,
     files.RECOVERY: measured.recovery,
+    files.DRILLS: measured.drills,
 }
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from bench import result_file
 from bench.recovery import summary
 from rankzero.errors import ConfigError
+from scripts.drill import catalogue
+from scripts.drill.plan import Drill
 from scripts.generate import files
 
 BEGIN, END = (
@@ -23,6 +25,14 @@ def recovery() -> str:
     found = result_file.read("recovery")
     lines = "Not measured yet: `python -m bench.recovery` does." if found is None else _recovery(found)
     return replaced(files.RECOVERY, "recovery", lines)
+
+
+def drills() -> str:
+    """The text of ``docs/drills.md``: every drill, and its result where it has one."""
+    found = result_file.read("drills") or {"drills": {}}
+    rows = [["drill", "what is done", "what must happen", "the record says", "within", "took", ""]]
+    rows += [_drill(drill, found["drills"].get(drill.name)) for drill in catalogue.DRILLS]
+    return replaced(files.DRILLS, "drills", "\n\n".join([table(rows), *_drilled_on(found)]))
 
 
 def replaced(path: Path, name: str, text: str) -> str:
@@ -67,6 +77,29 @@ def _recovery(found: dict[str, Any]) -> str:
     )
     choices = "\n".join(f"- {form['title']}: {form['choices']}" for form in found["forms"].values())
     return "\n\n".join([table(summary.table(found)), where, table(targets), choices])
+
+
+def _drill(drill: Drill, result: dict[str, Any] | None) -> list[str]:
+    causes = list(dict.fromkeys(_escaped(cause) for cause in result["cause"])) if result else []
+    measured = [_seconds(result["seconds"]), "passed" if result["passed"] else "**fell short**"] if result else ["", ""]
+    return [
+        f"`{drill.name}`", drill.done, drill.expected, "; ".join(causes) or "-", f"{drill.within:g} s", *measured,
+    ]  # fmt: skip
+
+
+def _drilled_on(found: dict[str, Any]) -> list[str]:
+    if "machine" not in found:
+        return []
+    machine = found["machine"]
+    images = ", ".join(f"`{image}`" for image in sorted({one["image"] for one in found["drills"].values()}))
+    return [
+        f"Last run {machine['measured']} UTC on the local cluster: {machine['cores']} cores, "
+        f"{machine['memory_gib']:g} GiB, Linux {machine['kernel']}; images {images}. Times are single runs."
+    ]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _seconds(value: float | None) -> str:
