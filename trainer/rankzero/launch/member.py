@@ -14,6 +14,7 @@ from rankzero.config import LaunchConfig
 from rankzero.errors import Rank0UnreachableError
 from rankzero.launch import protocol, reach
 from rankzero.launch.environment import common_environment, stop_file, worker_environments
+from rankzero.launch.gpus import Gpus
 from rankzero.launch.identity import Identity
 from rankzero.launch.interface import interface_of, source_address
 from rankzero.launch.logs import Logs
@@ -74,6 +75,7 @@ class Member:
         self._kills = KillCount(cgroup)
         self._last_words = last_words
         self._logs = Logs(launch, identity.state_dir, say)
+        self._gpus = Gpus(say)
         self._group: WorkerGroup | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -88,6 +90,7 @@ class Member:
 
         Raises :class:`Rank0UnreachableError` at the deadline or where rank 0 refuses this pod for good.
         """
+        remembering = asyncio.create_task(self._remember_gpus())
         if self.launch.method == "torchrun":
             self.say("launch.method is torchrun: it starts the workers, and the warm spare is not used")
         elif self.launch.warm:
@@ -104,6 +107,7 @@ class Member:
                     return finish
                 self.say("lost rank 0; workers are stopped, joining again")
         finally:
+            remembering.cancel()
             await self._stop_workers(float(self.launch.stop_timeout))
             if self.warmth is not None:
                 await self.warmth.close()
@@ -235,6 +239,7 @@ class Member:
         async with self._changing:
             self.state = "running"
             self._idle.clear()
+            await self._gpus.wait_until_free()
             self._scratch = tempfile.TemporaryDirectory(prefix=f"rankzero-attempt-{start.attempt}-")
             scratch = Path(self._scratch.name)
             starter: Starter = start_plainly
@@ -260,6 +265,10 @@ class Member:
                 await self._report(could_not_start(error, start.attempt, self.identity.node_rank, rank), writer)
                 return
             self._group.on_end(lambda failure: self._workers_ended(failure, start.attempt, writer))
+
+    async def _remember_gpus(self) -> None:
+        async with self._changing:  # no worker starts before, and nobody takes nvidia-smi for a stray
+            await self._gpus.remember()
 
     def _ask_to_save(self) -> None:
         if self._scratch is not None:
