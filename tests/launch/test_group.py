@@ -58,6 +58,15 @@ def test_one_failed_worker_restarts_the_whole_group(make_group: MakeGroup) -> No
     assert "rank 1 (node rank 1) ended with status 1: RuntimeError: as the test asked" in cause["reason"]
 
 
+def test_the_worker_that_failed_is_the_cause_though_its_peers_ended_before_it(make_group: MakeGroup) -> None:
+    """Known failure A25: what is recorded is the first broken link, not who fell over it."""
+    group = make_group("echo", "1", "64").start()
+    assert [pod.wait() for pod in group.pods] == [64, 64]
+    cause = group.attempt(1)["cause"]
+    assert cause["node_rank"] == 1
+    assert "ValueError: a bug" in cause["reason"]
+
+
 def test_a_lost_pod_is_replaced_and_the_survivor_keeps_its_launcher(make_group: MakeGroup) -> None:
     group = make_group("wait").start()
     group.wait_for_workers(1, 2)

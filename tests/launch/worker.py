@@ -3,6 +3,7 @@
 worker.py FOLDER wait                        end with status 0 once FOLDER/release exists
 worker.py FOLDER fail RANK CODE ATTEMPTS     rank RANK ends with CODE in the first ATTEMPTS attempts; others wait
 worker.py FOLDER advance RANK CODE           like fail for ever, but each attempt gains a step
+worker.py FOLDER echo RANK CODE              rank RANK ends with CODE after all others have lost their peer and ended
 worker.py FOLDER hoard RANK MIB ATTEMPTS     rank RANK takes MIB of memory in the first ATTEMPTS attempts, then waits
 worker.py FOLDER stubborn                    ignores SIGTERM and has a child that does too
 """
@@ -42,6 +43,18 @@ if mode in {"fail", "advance"} and rank == int(rest[0]):
     if mode == "advance" or attempt <= int(rest[2]):
         print("RuntimeError: as the test asked", flush=True)
         sys.exit(int(rest[1]))
+
+if mode == "echo":
+    mark = target.parent / "echoed"
+    if rank != int(rest[0]):
+        print("RuntimeError: Connection closed by peer", flush=True)
+        mark.touch()
+        sys.exit(1)
+    while not mark.exists():
+        tick.wait(0.02)
+    tick.wait(0.5)  # the others' ends are known by now, as when an interpreter takes its time to end
+    print("ValueError: a bug", flush=True)
+    sys.exit(int(rest[1]))
 
 hoard = b""
 if mode == "hoard" and rank == int(rest[0]) and attempt <= int(rest[2]):

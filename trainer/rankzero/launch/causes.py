@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,14 @@ STOPPED = "stopped"
 """A pod is being stopped from outside: eviction, drain, upgrade, deletion."""
 
 HEAD_START = 3.0
-"""Seconds by which the loss of a pod may be noticed after the workers that lost their peer through it."""
+"""Seconds by which the loss of a pod, or the end of a worker, may be noticed after the workers that lost their peer
+through it."""
+LOST_A_PEER = re.compile(
+    "closed by (remote )?peer|reset by peer|Broken pipe|Connection was likely closed"  # gloo, NCCL, the store
+    "|ncclRemoteError|remote process exit|communicator was aborted",
+    re.IGNORECASE,
+)
+"""What a worker's error says when it failed because another had."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +49,23 @@ class Cause:
         del document["at"]
         return document
 
+    @property
+    def is_echo(self) -> bool:
+        """A worker that failed because it lost a peer. The peer closes its connections before it has ended."""
+        return self.failure is not None and bool(LOST_A_PEER.search(self.failure.error))
+
 
 def first(causes: list[Cause]) -> Cause:
     """The cause that explains the others.
 
     Order is that of arrival at the coordinator, since the clocks of nodes differ. A lost pod makes its peers'
-    workers fail at once, and is itself noticed later; so its last sign of life counts, with a head start.
+    workers fail at once, and is itself noticed later; so its last sign of life counts, with a head start. A worker
+    that is still printing its traceback has closed its connections already; so it has one before its peers too.
     """
-    return min(causes, key=lambda cause: cause.at - (0 if cause.kind == WORKER else HEAD_START))
+    return min(causes, key=lambda cause: cause.at - _head_start(cause))
+
+
+def _head_start(cause: Cause) -> float:
+    if cause.is_echo:
+        return -HEAD_START
+    return 0 if cause.kind == WORKER else HEAD_START

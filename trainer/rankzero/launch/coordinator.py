@@ -22,6 +22,8 @@ from rankzero.launch.roster import Joined, Lost, Peer, Roster, Said
 
 STOP_MARGIN = 10.0
 """Seconds beyond the workers' own grace after which a member that does not answer a Stop is dropped."""
+FIRST_CAUSE_WITHIN = 2.0
+"""Seconds for a worker to end after its peers have lost it: an interpreter with torch takes some tenths of one."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,23 @@ class Coordinator:
             await self._close_attempt(None)
             return None
         self.state = "restarting"
+        await self._hear_what_came_first()
         if self._causes[0].kind == STOPPED:
             await self._save_everywhere()
-        await self._stop_everywhere(self._causes[0].reason)
+        await self._stop_everywhere(causes.first(self._causes).reason)
         cause = causes.first(self._causes)
         self.say(f"attempt {self.attempt} ended: {cause.reason}")
         await self._close_attempt(cause)
         return cause
+
+    async def _hear_what_came_first(self) -> None:
+        """Where workers have only lost a peer so far, give that one a moment to end and to say why."""
+
+        def is_known() -> bool:
+            heard = {cause.node_rank for cause in self._causes}
+            return not all(cause.is_echo for cause in self._causes) or heard >= self.roster.peers.keys()
+
+        await self._hear(WorkersDone, within=FIRST_CAUSE_WITHIN, until=is_known)
 
     async def _save_everywhere(self) -> None:
         """A pod is being stopped: let all ranks save at one step and leave, where the script can do that."""
