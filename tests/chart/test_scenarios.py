@@ -47,6 +47,14 @@ def test_the_comparison_with_the_api_finds_a_misspelt_key_and_a_wrong_type() -> 
 
 
 @SCENARIOS
+def test_no_object_names_a_cluster_domain_or_a_namespace_of_its_own(scenario: Path) -> None:
+    """Known failure A4: a name with a domain in it is another name in another cluster."""
+    text = golden.render(scenario)
+    assert re.findall(r"[\w.-]*(?:\.svc\b|cluster\.local)[\w.-]*", text) == []
+    assert set(re.findall(r"namespace: *\"?([\w-]+)", text)) == {helm.NAMESPACE}
+
+
+@SCENARIOS
 def test_helm_lint_has_nothing_to_say(scenario: Path) -> None:
     assert "0 chart(s) failed" in helm.helm("lint", "--strict", files.CHART, "--values", scenario)
 

@@ -73,7 +73,7 @@ class Pod:
             command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self.cgroup), *command]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command,
+                [*self.group.inside, *command],
                 env=env,
                 stdout=log,
                 stderr=log,
@@ -130,6 +130,8 @@ class PodGroup:
             "stopTimeout": 5,
             **launch,
         }
+        self.inside: list[str] = []
+        """What starts a command in the network of the group; empty for that of this machine."""
         self.pods = [Pod(self, rank) for rank in range(nodes)]
 
     def start(self, *, uid: str = "") -> PodGroup:
@@ -160,9 +162,11 @@ class PodGroup:
         files = (self.folder / f"attempt-{attempt}").glob("rank-*.json")
         return {int(path.stem.split("-")[1]): json.loads(path.read_text()) for path in files}
 
-    def wait_for_workers(self, attempt: int, count: int) -> dict[int, dict[str, str]]:
+    def wait_for_workers(self, attempt: int, count: int, timeout: float = 30) -> dict[int, dict[str, str]]:
         """Wait until ``count`` workers of the attempt are up."""
-        until(lambda: len(self.workers(attempt)) >= count, timeout=30, what=f"{count} workers of attempt {attempt}")
+        until(
+            lambda: len(self.workers(attempt)) >= count, timeout=timeout, what=f"{count} workers of attempt {attempt}"
+        )
         return self.workers(attempt)
 
     def release(self) -> None:

@@ -16,10 +16,13 @@ def test_it_lies_outside_what_the_kernel_gives_to_outgoing_connections() -> None
     assert ports.LOWEST <= ports.free_port() < min(first_ephemeral, 29500)
 
 
-def test_a_taken_port_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("family", "host"), [(socket.AF_INET, ""), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
+)
+def test_a_taken_port_is_passed_over(monkeypatch: pytest.MonkeyPatch, family: int, host: str) -> None:
     monkeypatch.setattr(ports, "LOWEST", ports.free_port())
     monkeypatch.setattr(ports, "HIGHEST", ports.LOWEST + 1)  # two ports to choose from, one of them taken
-    with socket.create_server(("", ports.LOWEST)):
+    with socket.create_server((host, ports.LOWEST), family=family):
         assert {ports.free_port() for _ in range(10)} == {ports.LOWEST + 1}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 
 import pytest
 
 from rankzero.errors import Rank0UnreachableError
 from rankzero.launch import reach
-from tests.launch.pods import free_port
+from tests.launch.pods import REPO, free_port
 
 
 def wait_for(host: str, port: int, timeout: float) -> list[str]:
@@ -17,6 +18,18 @@ def wait_for(host: str, port: int, timeout: float) -> list[str]:
     with pytest.raises(Rank0UnreachableError) as caught:
         asyncio.run(reach.connect(host, port, timeout=timeout, say=said.append))
     return [*said, str(caught.value)]
+
+
+def test_what_runs_in_a_pod_names_no_cluster_domain() -> None:
+    """Names are resolved through the pod's search path, so any domain will do."""
+    sources = [*(REPO / "trainer/rankzero").rglob("*.py"), *(REPO / "charts/rankzero/templates").iterdir()]
+    assert len(sources) > 50
+    assert [str(path) for path in sources if re.search(r"\.svc\b|cluster\.local", path.read_text())] == []
+
+
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    port = free_port()
+    assert f"[::1]:{port} refuses" in wait_for("::1", port, timeout=0.3)[0]
 
 
 def test_a_name_that_does_not_resolve_is_told_apart() -> None:

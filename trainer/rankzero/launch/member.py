@@ -136,8 +136,8 @@ class Member:
 
     async def _join(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self.state = "waiting"
-        # Rank 0 talks to itself: no DNS, no Service, no policy in between.
-        host = "localhost" if self.identity.node_rank == 0 else self.identity.rank0_host
+        # Rank 0 talks to itself: no name, no Service, no policy in between.
+        host = self.identity.pod_ip if self.identity.node_rank == 0 else self.identity.rank0_host
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.launch.rank0_timeout
         while True:

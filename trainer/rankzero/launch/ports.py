@@ -33,9 +33,12 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether ``port`` can be listened on now."""
+    """Whether ``port`` can be listened on now, over IPv4 and IPv6."""
+    both = socket.has_dualstack_ipv6()
     try:
-        socket.create_server(("", port)).close()
+        socket.create_server(
+            ("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both
+        ).close()
     except OSError:
         return False
     return True

@@ -69,13 +69,14 @@ async def _try(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.Stre
         ) from error
     reasons = []
     for address in dict.fromkeys(str(entry[4][0]) for entry in found):
+        where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 return await asyncio.open_connection(address, port, limit=protocol.MAX_LINE)
         except TimeoutError:
-            reasons.append(f"{address}:{port} does not answer; a NetworkPolicy, or the address of a pod that is gone")
+            reasons.append(f"{where} does not answer; a NetworkPolicy, or the address of a pod that is gone")
         except ConnectionRefusedError:
-            reasons.append(f"{address}:{port} refuses; the pod is there, its launcher does not listen yet")
+            reasons.append(f"{where} refuses; the pod is there, its launcher does not listen yet")
         except OSError as error:
-            reasons.append(f"{address}:{port}: {error.strerror or error}")
+            reasons.append(f"{where}: {error.strerror or error}")
     raise Unreachable(f"TCP: {host} resolves, {'; '.join(reasons)}")
