@@ -56,7 +56,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The sender is alive; both ends send it."""
+    """The sender is alive. A member sends it every second, and rank 0 sends it back."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,7 @@ Message = (
     | Finish
 )
 _BY_NAME: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
+_HINTS = {kind: typing.get_type_hints(kind) for kind in _BY_NAME.values()}
 _JSON_TYPES: dict[Any, Any] = {int: int, str: str, bool: bool, float: (int, float), list[str]: list}
 
 
@@ -173,7 +174,7 @@ def decode(line: bytes) -> Message:
         raise ProtocolError(f"not a message: {line[:80]!r}") from error
     if not isinstance(document, dict) or (kind := _BY_NAME.get(str(document.pop("type", "")))) is None:
         raise ProtocolError(f"not a known message: {line[:80]!r}")
-    hints = typing.get_type_hints(kind)
+    hints = _HINTS[kind]
     if set(document) != set(hints):
         raise ProtocolError(f"{kind.__name__} has the fields {sorted(document)}, expected {sorted(hints)}")
     for name, hint in hints.items():

@@ -137,7 +137,6 @@ class Roster:
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer: Peer | None = None
-        beats: asyncio.Task[None] | None = None
         try:
             hello = await self._greeting(reader, writer)
             if hello is None:
@@ -145,18 +144,17 @@ class Roster:
             peer = await self._admit(hello, writer)
             if peer is None:
                 return
-            beats = asyncio.create_task(_beat(writer))
             while (message := await receive(reader)) is not None:
                 peer.seen = time.monotonic()
-                if not isinstance(message, Heartbeat):
+                if isinstance(message, Heartbeat):
+                    await send(writer, message)  # an answer, not a timer for each of hundreds of members
+                else:
                     self._queue.put_nowait((peer, message))
         except (ProtocolError, TimeoutError) as error:
             self._dropped.note(f"dropped a connection from {_address(writer)}: {str(error) or 'no greeting'}")
         except asyncio.CancelledError:
             return  # the loop is closing; asyncio 3.11 would report a cancelled connection as an error
         finally:
-            if beats is not None:
-                beats.cancel()
             if peer is not None:
                 self._queue.put_nowait((peer, None))
             writer.close()
@@ -245,9 +243,3 @@ class Roster:
 def _address(writer: asyncio.StreamWriter) -> str:
     peer = writer.get_extra_info("peername")
     return f"{peer[0]} port {peer[1]}" if peer else "somebody who has gone"
-
-
-async def _beat(writer: asyncio.StreamWriter) -> None:
-    while True:
-        await send(writer, Heartbeat())
-        await asyncio.sleep(BEAT_EVERY)

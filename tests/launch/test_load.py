@@ -1,0 +1,131 @@
+"""What the launcher takes from the training that it watches over: processor time and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from rankzero.launch.member import HEARTBEAT_EVERY
+from rankzero.launch.protocol import VERSION, Heartbeat, Hello, receive, send
+from tests.launch.conftest import MakeGroup
+from tests.launch.pods import Pod
+from tests.waiting import until
+
+SECONDS = 10.0
+MOST_CPU = 0.01
+"""Share of one core."""
+MOST_MEMORY = 60 * 2**20
+"""Bytes."""
+
+
+def cpu_time(pod: Pod) -> float:
+    """Seconds of processor time of the launcher itself so far, all its threads, without its children."""
+    assert pod.process is not None
+    # In nanoseconds; the ticks of /proc/PID/stat are too coarse for so little.
+    threads = Path(f"/proc/{pod.process.pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+def cpu_shares(pods: Sequence[Pod]) -> list[float]:
+    """What each launcher takes of one core while it is watched for a while."""
+    began, before = time.monotonic(), [cpu_time(pod) for pod in pods]
+    until(lambda: time.monotonic() - began >= SECONDS, timeout=60, what=f"{SECONDS:g} s of training")
+    took = time.monotonic() - began
+    return [(cpu_time(pod) - earlier) / took for pod, earlier in zip(pods, before, strict=True)]
+
+
+def resident(pod: Pod) -> int:
+    """Bytes of memory that the launcher itself holds."""
+    assert pod.process is not None
+    return int(Path(f"/proc/{pod.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Members:
+    """Members that only join and send heartbeats, each on a connection of its own."""
+
+    def __init__(self, port: int, node_ranks: Sequence[int]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        for rank in node_ranks:
+            asyncio.run_coroutine_threadsafe(self._take_part(port, rank), self._loop)
+
+    def close(self) -> None:
+        """They are gone at once."""
+        asyncio.run_coroutine_threadsafe(self._leave(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _leave(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    async def _take_part(self, port: int, rank: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        name = f"test-{rank}"
+        await send(writer, Hello(VERSION, "default/test/main", rank, name, name, "boot", "x", "", ""))
+        beats = asyncio.create_task(self._beat(writer))
+        try:
+            while await receive(reader) is not None:
+                pass
+        finally:
+            beats.cancel()
+            writer.close()
+
+    async def _beat(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_EVERY)
+            await send(writer, Heartbeat())
+
+
+@pytest.fixture
+def members() -> Iterator[Callable[[int, Sequence[int]], Members]]:
+    """Makes members that are gone when the test ends."""
+    made: list[Members] = []
+
+    def make(port: int, node_ranks: Sequence[int]) -> Members:
+        made.append(Members(port, node_ranks))
+        return made[-1]
+
+    yield make
+    for some in made:
+        some.close()
+
+
+@pytest.mark.timeout(240)
+def test_the_launcher_takes_less_than_a_hundredth_of_a_core_and_60_mb(make_group: MakeGroup) -> None:
+    """With a warm spare, while workers sleep."""
+    group = make_group("wait", nodes=2, warm=True, rank0Timeout=120).start()
+    group.wait_for_workers(1, 2, timeout=120)
+    shares = cpu_shares(group.pods)
+    sizes = [resident(pod) for pod in group.pods]
+    print(f"cpu: {shares} of a core; memory: {[size >> 20 for size in sizes]} MiB")
+    assert max(shares) < MOST_CPU
+    assert max(sizes) < MOST_MEMORY
+    assert all("warm spare" not in pod.output for pod in group.pods)  # it was used and nothing had to be said
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+
+
+@pytest.mark.timeout(120)
+def test_rank_0_of_64_nodes_takes_no_more_than_that(
+    make_group: MakeGroup, members: Callable[[int, Sequence[int]], Members]
+) -> None:
+    group = make_group("wait", nodes=64, rank0Timeout=60)
+    rank0 = group.pods[0].start()
+    until(lambda: "joined as node rank 0" in rank0.output, timeout=30, what="rank 0 listens")
+    members(group.launch["rendezvousPort"], range(1, 64))
+    until(lambda: "attempt 1: 64 x 1 processes" in rank0.output, timeout=60, what="all are here")
+    (share,) = cpu_shares([rank0])
+    print(f"cpu: {share:.2%} of a core; memory: {resident(rank0) >> 20} MiB")
+    assert share < MOST_CPU
+    assert resident(rank0) < MOST_MEMORY
