@@ -25,6 +25,7 @@ print(
             "stdin": str(Path("/proc/self/fd/0").resolve()),
             "leads its session": os.getsid(0) == os.getpid(),
             "SIGTERM": str(signal.getsignal(signal.SIGTERM)),
+            "blocked signals": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
             "SIGCHLD": str(signal.getsignal(signal.SIGCHLD)),
             "SIGINT": str(signal.getsignal(signal.SIGINT)),
             "collects garbage": gc.isenabled(),

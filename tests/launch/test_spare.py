@@ -219,6 +219,22 @@ def test_a_signal_to_the_launchers_process_group_does_not_reach_the_workers(tmp_
     assert with_spare(use) == 0
 
 
+def test_a_worker_that_is_stopped_in_the_moment_of_its_fork_ends_by_that(tmp_path: Path) -> None:
+    """A SIGTERM that is lost there costs launch.stopTimeout at the end of the attempt."""
+    code = script(tmp_path, "import threading; threading.Event().wait()")
+
+    async def use(spare: Spare) -> list[int]:
+        ends = []
+        for _ in range(20):
+            started = await WarmStarter(spare, pytest.fail)([code], os.environ)
+            os.kill(started.pid, signal.SIGTERM)
+            async with asyncio.timeout(20):
+                ends.append(await started.end)
+        return ends
+
+    assert with_spare(use) == [-signal.SIGTERM] * 20
+
+
 def test_a_module_that_cannot_be_imported_is_said_and_left_to_the_workers(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise SystemExit('do not end the spare')\n")
     said: list[str] = []

@@ -32,6 +32,7 @@ from typing import Any
 PACKET = 64 * 1024
 MOST_REPORTED = 20
 PR_SET_PDEATHSIG = 1
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 class Spare:
@@ -43,8 +44,9 @@ class Spare:
         # Ends of children arrive as bytes on this pipe, so that one wait sees both them and requests.
         self.wake_read, self.wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # The launcher decides when workers end; they get back what a process started here would have.
-        self.handlers = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGTERM, signal.SIGINT)}
+        # The launcher decides when workers end. Blocked, not ignored: one that is stopped in the moment of its fork
+        # must hear of it once it is a worker.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> Callable[[], None] | None:
@@ -83,7 +85,7 @@ class Spare:
         if pid == 0:
             for descriptor in (self.connection.detach(), self.wake_read, self.wake_write):
                 os.close(descriptor)
-            become_worker(wanted, output, self.handlers)
+            become_worker(wanted, output)
             return lambda: run_script(wanted["argv"])
         os.close(output)
         self.children.add(pid)
@@ -133,13 +135,12 @@ def unsafe() -> str:
     return ""
 
 
-def become_worker(wanted: dict[str, Any], output: int, handlers: dict[signal.Signals, Any]) -> None:
+def become_worker(wanted: dict[str, Any], output: int) -> None:
     """Make the forked process what a freshly started one would be."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     signal.set_wakeup_fd(-1)
-    for number, handler in {signal.SIGCHLD: signal.SIG_DFL, **handlers}.items():
-        signal.signal(number, handler)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDONLY)
     for target, source in ((0, null), (1, output), (2, output)):
         os.dup2(source, target)
@@ -149,6 +150,7 @@ def become_worker(wanted: dict[str, Any], output: int, handlers: dict[signal.Sig
     os.environ.update(wanted["env"])
     os.chdir(wanted["cwd"])
     reseed()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def reseed() -> None:
