@@ -79,7 +79,6 @@ class Launcher:
             return await self._take_part()
         finally:
             ticking.cancel()
-            status.stop()
             self.last_words.stop()
 
     async def _take_part(self) -> int:

@@ -16,7 +16,10 @@ STALE_AFTER = 60.0
 
 
 class StatusServer:
-    """Serves ``snapshot()`` from a thread; ``tick`` says that the event loop is alive."""
+    """Serves ``snapshot()`` from a thread; ``tick`` says that the event loop is alive.
+
+    It ends with the process: waiting for the thread would keep a stopped pod's place for half a second longer.
+    """
 
     def __init__(self, port: int, snapshot: Callable[[], dict[str, Any]]) -> None:
         self._snapshot = snapshot
@@ -32,11 +35,6 @@ class StatusServer:
     def start(self) -> None:
         """Serve in the background."""
         self._thread.start()
-
-    def stop(self) -> None:
-        """Stop serving and free the port."""
-        self._server.shutdown()
-        self._server.server_close()
 
     def tick(self) -> None:
         """Called by the event loop at least every few seconds."""
