@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 from collections.abc import Iterator
@@ -62,7 +63,19 @@ def process_group(config: TrainConfig) -> Iterator[Ranks]:
     try:
         yield Ranks(rank, local_rank, world_size, device, PrefixStore("rankzero", store))
     finally:
+        if backend == "gloo":
+            _keep_for_ever(dist.group.WORLD)
         dist.destroy_process_group()
+
+
+def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
+    """Leave a gloo group to the end of the process, which its destructor would keep from coming, now and then.
+
+    Whoever frees the group, the DDP model at the latest, holds the interpreter's lock and waits for that of the group's
+    thread; the thread holds its own and, freeing the last collective's tensor, waits for the interpreter's (seen with
+    torch 2.13).
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def choose_backend(wanted: str, device: torch.device) -> str:
