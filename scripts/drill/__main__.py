@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 from rich.console import Console
@@ -22,11 +23,13 @@ from scripts.drill.runner import evidence_folder, perform
 from scripts.entry import guarded
 from scripts.stages import Stages
 
+LONGEST_CAUSE = 100
 NAME_COLUMN = Column("drill", no_wrap=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 where every drill held, 1 where one fell short, an error's own status where one could not run."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a drill made and broke is put right
     options = parse(arguments)
     console = Console(highlight=False, soft_wrap=True)
     if options.drills == ["list"]:
@@ -97,7 +100,11 @@ def show(verdicts: dict[Drill, Verdict], console: Console) -> None:
         seconds = "-" if verdict.seconds is None else f"{verdict.seconds:.1f}"
         table.add_row(
             *(drill.name, Text.assemble(result), seconds, f"{drill.within:g}", str(verdict.steps_repeated)),
-            Text("\n".join(verdict.causes)),
+            Text(
+                "\n".join(
+                    cause if len(cause) <= LONGEST_CAUSE else f"{cause[:LONGEST_CAUSE]}..." for cause in verdict.causes
+                )
+            ),
         )
     console.print(table)
 

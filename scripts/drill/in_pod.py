@@ -60,7 +60,7 @@ def process(name: str) -> int:
         parents[int(folder.name)], commands[int(folder.name)] = int(fields[1]), words
 
     def is_torchrun(pid: int) -> bool:
-        return "torchrun" in commands[pid] or "torch.distributed.run" in commands[pid]
+        return "torch.distributed.run" in commands[pid]
 
     def is_worker(pid: int) -> bool:  # started plainly, or forked from the spare, whose command line it keeps
         forked = "spare_process" in commands[pid] and "spare_process" in commands.get(parents[pid], "")

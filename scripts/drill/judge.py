@@ -54,15 +54,19 @@ def judge(drill: Drill, story: Story, found: Evidence, undisturbed: Evidence) ->
 
 
 def _seconds(drill: Drill, story: Story, found: Evidence) -> float | None:
-    """From the event to the next step, or to the end of a run that must end."""
+    """From the event to the next step, to the end of a run that must end, or the longest pause where none restarts."""
     event = story.over or story.struck or (_last_step_time(found, 1) if drill.causes else story.installed)
     if drill.ending.state != "succeeded":
         return round(found.outcome["ended"] - event, 2) if "ended" in found.outcome else None
     if drill.causes:  # the step has to be one of the attempt that follows
-        times = [attempt["first_step_time"] for attempt in found.attempts[1:] if "first_step_time" in attempt]
-    else:
-        times = [line["time"] for line in found.metrics]
-    return next((round(time - event, 2) for time in times if time > event), None)
+        firsts = [attempt["first_step_time"] for attempt in found.attempts[1:] if "first_step_time" in attempt]
+        return next((round(first - event, 2) for first in firsts if first > event), None)
+    times: list[float] = [line["time"] for line in found.metrics]
+    if not times or times[-1] < event:
+        return None
+    if times[0] > event:
+        return round(times[0] - event, 2)
+    return round(max(after - before for before, after in pairwise(times) if after > story.struck), 2)
 
 
 def _last_step_time(found: Evidence, attempt: int) -> float:
@@ -70,7 +74,7 @@ def _last_step_time(found: Evidence, attempt: int) -> float:
 
 
 def _of_time(drill: Drill, seconds: float | None) -> Iterator[str]:
-    what = "the next step" if drill.ending.state == "succeeded" else "the end"
+    what = "the end" if drill.ending.state != "succeeded" else "the next step"
     if seconds is None:
         yield f"{what} never came"
     elif seconds > drill.within:

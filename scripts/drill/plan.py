@@ -58,7 +58,8 @@ def nothing(_: Scene) -> None:
 class Drill:
     """One drill. Times are seconds.
 
-    ``within`` counts from the event to the next step, or to the end of a run that must end. The event is when
+    ``within`` counts from the event to the next step, or to the end of a run that must end; where no attempt is to end
+    it bounds the longest pause between two steps. The event is when
     ``disturb`` begins (or says so, see :meth:`Scene.strike_now` and :meth:`Scene.over_now`); without one it is the
     last step before the first attempt's end, and where no attempt is to end, the installation.
     """

@@ -43,8 +43,8 @@ class Release:
         self._helm("install")
 
     def upgrade(self, *settings: str) -> None:
-        """``helm upgrade`` with ``KEY=VALUE`` settings on top."""
-        self._helm("upgrade", *(word for setting in settings for word in ("--set", setting)))
+        """``helm upgrade`` with ``KEY=JSON`` settings on top."""
+        self._helm("upgrade", *(word for setting in settings for word in ("--set-json", setting)))
 
     def remove(self) -> None:
         """Remove the namespace and with it the release and its claim; pods of nodes that are gone do not hold it up."""

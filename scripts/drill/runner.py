@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import yaml
@@ -42,9 +42,9 @@ def perform(drill: Drill, ground: Ground, undisturbed: Evidence | None, stages: 
         )
     folder = evidence_folder(drill, ground)
     shutil.rmtree(folder, ignore_errors=True)
-    with _release(drill, ground) as release:
-        story = _follow(drill, release, stages)
-        found = fetch(release, folder)
+    with _scene(drill, ground, stages) as scene:
+        story = _follow(drill, scene)
+        found = fetch(scene.release, folder)
     return judge(drill, story, found, undisturbed or found)
 
 
@@ -55,35 +55,31 @@ def evidence_folder(drill: Drill, ground: Ground) -> Path:
 
 
 @contextmanager
-def _release(drill: Drill, ground: Ground) -> Iterator[Release]:
+def _scene(drill: Drill, ground: Ground, stages: Stages) -> Iterator[Scene]:
     plain = yaml.safe_load((REPO / VALUES).read_text(encoding="utf-8"))
     launch = {"args": [*plain["launch"]["args"], *drill.arguments]}
     values = {**drill.values, "run": {"id": RUN_ID}, "launch": {**launch, **drill.values.get("launch", {})}}
     release = Release(ground, drill.name, values)
-    try:
-        release.create_namespace()
-        yield release
-    finally:
-        release.remove()
-
-
-def _follow(drill: Drill, release: Release, stages: Stages) -> Story:
-    run = Patient(Run(connect(release.ground.kubeconfig), release.namespace, NAME), stages.say)
+    run = Patient(Run(connect(ground.kubeconfig), release.namespace, NAME), stages.say)
     scene = Scene(release, run, stages)
-    try:
-        drill.prepare(scene)
-        installed = time.time()
-        release.install()
-        if drill.disturb is not nothing:
-            if drill.at:
-                scene.wait_for_step(drill.at, within=FIRST_STEP_WITHIN)
-            scene.strike_now()
-            drill.disturb(scene)
-        _until_ended(scene)
-        return Story(installed, scene.struck, scene.over, _is_released(run), tuple(scene.other_results))
-    finally:
-        for undo in reversed(scene.undo):
-            undo()
+    with ExitStack() as stack:
+        stack.callback(release.remove)
+        stack.callback(scene.undo_all)
+        release.create_namespace()
+        yield scene
+
+
+def _follow(drill: Drill, scene: Scene) -> Story:
+    drill.prepare(scene)
+    installed = time.time()
+    scene.release.install()
+    if drill.disturb is not nothing:
+        if drill.at:
+            scene.wait_for_step(drill.at, within=FIRST_STEP_WITHIN)
+        scene.strike_now()
+        drill.disturb(scene)
+    _until_ended(scene)
+    return Story(installed, scene.struck, scene.over, _is_released(scene.run), tuple(scene.other_results))
 
 
 def _until_ended(scene: Scene) -> None:

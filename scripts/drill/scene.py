@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from rankzero.errors import ClusterError
 from scripts.demo.follow import Patient
-from scripts.drill.release import NAME, Release
+from scripts.drill.release import NAME, RUN_ID, Release
 from scripts.stages import Stages
 
 POLL = 0.1
@@ -28,18 +29,24 @@ class Scene:
         """Of further runs beside this one."""
         self.over = 0.0
         """When the disturbance had ended, for those that last."""
-        self.undo: list[Callable[[], object]] = []
-        """What puts the cluster right again; what is left is called in the end whatever happened, last one first."""
+        self._undo: list[Callable[[], object]] = []
 
     def later(self, undo: Callable[[], object]) -> Callable[[], None]:
         """Have ``undo`` called in the end at the latest; returns what calls it now, and then not again."""
-        self.undo.append(undo)
+        self._undo.append(undo)
 
         def now() -> None:
-            self.undo.remove(undo)
+            self._undo.remove(undo)
             undo()
 
         return now
+
+    def undo_all(self) -> None:
+        """Call what is left, the last one first; what fails keeps nothing else from being called."""
+        with ExitStack() as stack:
+            for undo in self._undo:
+                stack.callback(undo)
+        self._undo.clear()
 
     def strike_now(self) -> None:
         """The clock of the drill starts here."""
@@ -68,6 +75,8 @@ class Scene:
 
         def is_there() -> bool:
             group = self.group()
+            if not group and (outcome := self.run.outcome(RUN_ID)) is not None:
+                raise ClusterError(f"the run has {outcome['state']} before step {step}: {outcome['reason']}")
             return group.get("state") == "running" and group.get("progress", {}).get("step", 0) >= step
 
         self.wait_until(is_there, what=f"step {step}", within=within)

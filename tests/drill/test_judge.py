@@ -9,7 +9,7 @@ import pytest
 
 from rankzero import contract
 from scripts.drill.evidence import Evidence
-from scripts.drill.judge import Story, judge
+from scripts.drill.judge import Story, Verdict, judge
 from scripts.drill.plan import Drill, Ending, Record
 
 STEPS = 40
@@ -88,6 +88,17 @@ def test_steps_of_the_attempt_that_was_struck_are_not_taken_for_recovery() -> No
     late = [{**line, "time": line["time"] + 3} for line in found.metrics if line["attempt"] == 1]
     rest = [line for line in found.metrics if line["attempt"] == 2]
     assert judge(DRILL, STORY, replace(found, metrics=late + rest), UNDISTURBED).seconds == 4.0
+
+
+def test_where_no_attempt_is_to_end_the_longest_pause_counts() -> None:
+    drill = replace(DRILL, causes=(), repeats=0)
+    found = evidence(resumed_from=25)
+    found = replace(
+        found,
+        attempts=[{**found.attempts[0], "cause": None}],
+        metrics=[{**line, "attempt": 1} for line in found.metrics],
+    )
+    assert judge(drill, STORY, found, UNDISTURBED) == Verdict(4.1, ("succeeded",), 0, ())
 
 
 def test_a_recovery_that_came_too_late_or_never() -> None:

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tempfile
-import time
+import threading
 from pathlib import Path
 
 import torch
@@ -121,7 +121,7 @@ def train(config: TrainConfig, options: argparse.Namespace, ranks: Ranks, checkp
 
     while step < options.steps:
         step += 1
-        time.sleep(options.pace)
+        threading.Event().wait(options.pace)  # where the clock is faked, time.sleep fails
         faults.strike(step)
         inputs, targets = (tensor.to(ranks.device) for tensor in batch(config, step, ranks.rank))
         optimizer.zero_grad()
