@@ -78,7 +78,7 @@ def main() -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.recovery", description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"of every event; {REPETITIONS}")
+    parser.add_argument("--repetitions", type=positive, default=REPETITIONS, help=f"of every event; {REPETITIONS}")
     parser.add_argument("--only", choices=KEYS, help="one form; nothing is written then")
     parser.add_argument(
         "--give-up", type=float, default=GIVE_UP, metavar="SECONDS", help=f"longest wait for a step; {GIVE_UP:g}"
@@ -86,6 +86,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--image", help="one that the nodes can pull; built and pushed if left out")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return parser.parse_args(arguments)
+
+
+def positive(text: str) -> int:
+    """A whole number above 0 from the command line."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def provide_image(stages: Stages) -> str:

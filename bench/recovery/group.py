@@ -34,6 +34,9 @@ class Group:
         """Install ``form`` in a fresh namespace; returns when the command was given."""
         self.remove()
         kube.kubectl("create", "namespace", NAMESPACE)
+        # What the cluster puts into it a moment later; pods that come before it are tried again after a pause.
+        present = ("serviceaccount/default", "configmap/kube-root-ca.crt")
+        kube.kubectl("--namespace", NAMESPACE, "wait", "--for=create", "--timeout=30s", *present)
         began = time.time()
         form.install(NAMESPACE, image)
         return began
