@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rankzero import contract
@@ -14,6 +13,7 @@ from rankzero.errors import ClusterError, ConfigError
 from scripts.drill.release import CLAIM
 from scripts.drill.scene import Scene
 from scripts.lab import kube, nodes
+from scripts.lab.host import FAKETIME
 from scripts.lab.podman import execute, podman, succeeds
 from scripts.lab.settings import WORKERS, Node
 
@@ -23,7 +23,6 @@ DROP = ("-j", "DROP")
 TAKEN_PORT = 12999
 LISTENER = "drill-listener"
 VOLUME_MIB = 64
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 FAKETIME_FOLDER = "/srv/drill-faketime"
 FAKETIME_ENVIRONMENT = {
     "LD_PRELOAD": f"{FAKETIME_FOLDER}/libfaketime.so.1",

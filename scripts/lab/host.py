@@ -27,9 +27,12 @@ APT_PACKAGES = {
     "conntrack": "conntrack",
 }
 """Debian package -> a program that it brings, by which it is recognised."""
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+"""Shifts the wall clock of what preloads it: tests and drills step a node's clock with it."""
 APT_PACKAGES_WITHOUT_PROGRAM = {
     "containernetworking-plugins": Path("/usr/lib/cni/bridge"),
     "debian-archive-keyring": Path("/usr/share/keyrings/debian-archive-keyring.gpg"),
+    "libfaketime": FAKETIME,
 }
 """Debian package -> a file that it brings."""
 

@@ -112,7 +112,7 @@ class Records:
     def open_attempt(self, nodes: list[dict[str, Any]]) -> int:
         """Begin the record of a new attempt and return its number; numbers go on across launchers."""
         number = 1 + (self.attempts[-1]["attempt"] if self.attempts else 0)
-        self.attempts.append({"attempt": number, "started": time.time(), "nodes": nodes})
+        self.attempts.append({"attempt": number, "started": self._now(), "nodes": nodes})
         self._unsaved.add(number)
         return number
 
@@ -121,10 +121,15 @@ class Records:
         record = self.attempts[-1]
         record |= {
             **steps_of(record["attempt"], progress),
-            "ended": time.time(),
+            "ended": self._now(),
             "cause": cause.record() if cause else None,
         }
         self._unsaved.add(record["attempt"])
+
+    def _now(self) -> float:
+        """Never before what is recorded already, whatever a time server did to the clock meanwhile."""
+        last = self.attempts[-1] if self.attempts else {}
+        return max([time.time(), *(float(last[key]) for key in ("started", "ended") if key in last)])
 
     def has_succeeded(self) -> bool:
         """True where every worker of the last attempt ended with status 0."""
@@ -151,7 +156,7 @@ class Records:
             "state": state,
             "reason": reason,
             "exit_code": exit_code,
-            "ended": time.time(),
+            "ended": self._now(),
             "pod_uid": self.pod_uid,
             "result": result if state == "succeeded" else {},
             "attempts": self.summary({}),
