@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -16,17 +15,13 @@ from typing import Any
 import yaml
 
 from rankzero import contract
+from rankzero.launch.ports import free_port
 from tests.waiting import until
 
 SCRIPT = Path(__file__).with_name("worker.py")
 REPO = Path(__file__).resolve().parents[2]
 LAUNCH = "import sys; from rankzero import cli, contract; contract.TERMINATION_LOG = sys.argv.pop(1); cli.main()"
 """The command, with a termination log for each pod as its container has one."""
-
-
-def free_port() -> int:
-    with socket.create_server(("", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 class Pod:

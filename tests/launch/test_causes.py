@@ -53,4 +53,5 @@ def test_a_worker_that_lost_its_peer_does_not_explain_the_peer_that_ends_after_i
 
 
 def test_a_record_is_plain_data_without_this_process_clock() -> None:
-    assert Cause(POD, "gone", 1, at=5.0).record() == {"kind": "pod", "reason": "gone", "node_rank": 1, "failure": None}
+    record = {"kind": "pod", "reason": "gone", "node_rank": 1, "failure": None, "rank": -1}
+    assert Cause(POD, "gone", 1, at=5.0).record() == record

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rankzero import contract
-from rankzero.launch.protocol import Hello, encode
+from rankzero.launch.protocol import VERSION, Hello
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import alive
 from tests.waiting import until
@@ -309,7 +309,7 @@ def test_strangers_on_the_port_are_dropped_and_the_group_goes_on(make_group: Mak
         ({"run": "default/other/main"}, "it belongs to another run"),
         ({"config_hash": "other"}, "its settings differ from those of rank 0"),
         ({"node_rank": 5}, "node rank 5 in a group of 2"),
-        ({"version": 99}, "it speaks protocol 99"),
+        ({"version": 99, "more": "that is not known here"}, "it speaks protocol 99"),
     ],
 )
 def test_a_member_that_does_not_belong_here_is_refused_with_the_reason(
@@ -318,9 +318,11 @@ def test_a_member_that_does_not_belong_here_is_refused_with_the_reason(
     group = make_group("wait")
     group.pods[0].start()
     until(lambda: group.pods[0].status().get("state") == "joined", timeout=15, what="rank 0 is up")
-    good = Hello(1, "default/test/main", 1, "x", pod_uid="x", boot="x", node_name="x", config_hash="", last_words="")
+    good = Hello(
+        VERSION, "default/test/main", 1, "x", pod_uid="x", boot="x", node_name="x", config_hash="", last_words=""
+    )
     with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=5) as member:
-        member.sendall(encode(Hello(**{**vars(good), **change})))
+        member.sendall(json.dumps({"type": "Hello", **vars(good), **change}).encode() + b"\n")
         answer = json.loads(drained(member))
     assert answer["type"] == "Refused"
     assert reason in answer["reason"]

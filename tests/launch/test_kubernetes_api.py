@@ -10,7 +10,7 @@ import pytest
 from rankzero import contract
 from rankzero.errors import ClusterError
 from rankzero.launch.kubernetes_api import InCluster
-from tests.launch.pods import free_port
+from rankzero.launch.ports import free_port
 from tests.launch.tls_api import Api, serve
 
 

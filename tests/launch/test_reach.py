@@ -10,7 +10,8 @@ import pytest
 
 from rankzero.errors import Rank0UnreachableError
 from rankzero.launch import reach
-from tests.launch.pods import REPO, free_port
+from rankzero.launch.ports import free_port
+from tests.launch.pods import REPO
 
 
 def wait_for(host: str, port: int, timeout: float) -> list[str]:

@@ -5,6 +5,8 @@ worker.py FOLDER fail RANK CODE ATTEMPTS     rank RANK ends with CODE in the fir
 worker.py FOLDER advance RANK CODE           like fail for ever, but each attempt gains a step
 worker.py FOLDER echo RANK CODE              rank RANK ends with CODE after all others have lost their peer and ended
 worker.py FOLDER hoard RANK MIB ATTEMPTS     rank RANK takes MIB of memory in the first ATTEMPTS attempts, then waits
+worker.py FOLDER step                        step every 20 ms; in attempt 1 wait for a peer once FOLDER/freeze exists
+worker.py FOLDER hang RANK STEP              like step, but in attempt 1 rank RANK hangs after STEP, the others wait
 worker.py FOLDER stubborn                    ignores SIGTERM and has a child that does too
 """
 
@@ -17,6 +19,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+
+from rankzero import heartbeat
 
 folder, mode, *rest = sys.argv[1:]
 rank, attempt = int(os.environ["RANK"]), int(os.environ["RANKZERO_ATTEMPT"])
@@ -37,9 +41,8 @@ while len(list(target.parent.glob("rank-*.json"))) < int(os.environ["WORLD_SIZE"
 
 if mode in {"fail", "advance"} and rank == int(rest[0]):
     if mode == "advance":
-        progress = Path(os.environ["RANKZERO_STATE_DIR"], "progress/rank-00000.json")
-        progress.parent.mkdir(exist_ok=True)
-        progress.write_text(json.dumps({"rank": 0, "attempt": attempt, "step": attempt, "time": 0.0}))
+        heartbeat.current().begin(total_steps=100, resumed_from=attempt - 1, saves_on_stop=False)
+        heartbeat.current().step(attempt, epoch=0, loss=0.5)
     if mode == "advance" or attempt <= int(rest[2]):
         print("RuntimeError: as the test asked", flush=True)
         sys.exit(int(rest[1]))
@@ -61,5 +64,24 @@ if mode == "hoard" and rank == int(rest[0]) and attempt <= int(rest[2]):
     hoard = b"x" * (int(rest[1]) * 2**20)
     (here / f"attempt-{attempt}" / "hoarded").touch()
 
+
+def wait_for_a_batch_that_never_comes() -> None:
+    """A name to be found in the stack."""
+    with heartbeat.current().phase(heartbeat.Phase.DATA):
+        threading.Event().wait()
+
+
+step = 0
+if mode in {"step", "hang"}:
+    heartbeat.current().begin(total_steps=1000, resumed_from=0, saves_on_stop=False)
 while not (here / "release").exists():
     tick.wait(0.02)
+    if mode in {"step", "hang"}:
+        step += 1
+        heartbeat.current().step(step, epoch=0, loss=1 / step, samples=8)
+    if mode == "hang" and attempt == 1 and rank == int(rest[0]) and step == int(rest[1]):
+        wait_for_a_batch_that_never_comes()
+    alone = (here / "freeze").exists() if mode == "step" else mode == "hang" and step > int(rest[1])
+    if attempt == 1 and alone:  # as in a collective without the rank that hangs
+        with heartbeat.current().phase(heartbeat.Phase.SYNC):
+            threading.Event().wait()

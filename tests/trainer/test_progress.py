@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rankzero import contract
+from rankzero import contract, heartbeat
 from rankzero.files import read_json
+from rankzero.heartbeat import Heartbeat, Phase
 from rankzero.train.progress import Progress, report_result
 
 
@@ -14,20 +15,31 @@ from rankzero.train.progress import Progress, report_result
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(contract.ENV_STATE_DIR, str(tmp_path))
     monkeypatch.setenv(contract.ENV_ATTEMPT, "2")
+    monkeypatch.setattr(heartbeat, "_current", Heartbeat(tmp_path / contract.heartbeat_file(0)))
     return tmp_path
 
 
-def test_a_heartbeat_says_how_far_which_attempt_came_and_from_where(state_dir: Path) -> None:
+def test_a_heartbeat_says_how_far_the_attempt_came_and_from_where(state_dir: Path) -> None:
     """What the launcher takes over into its record of the attempt; test_mnist.py sees it do so."""
     progress = Progress(0, total_steps=12, resumed_from=10, log_every=1)
     for step in (11, 12):
-        progress.step(step, epoch=0, loss=0.5, learning_rate=0.1)
-    beat = read_json(state_dir / contract.progress_file(0))
+        progress.step(step, epoch=0, loss=0.5, learning_rate=0.1, samples=32)
+    beat = heartbeat.read(state_dir / contract.heartbeat_file(0))
     assert beat is not None
-    assert {key: beat[key] for key in ("attempt", "resumed_from", "first_step", "step", "total_steps")} == {
-        "attempt": 2, "resumed_from": 10, "first_step": 11, "step": 12, "total_steps": 12,
-    }  # fmt: skip
-    assert beat["first_step_time"] <= beat["time"]
+    assert (beat.resumed_from, beat.first_step, beat.step, beat.total_steps, beat.samples) == (10, 11, 12, 12, 64)
+    assert beat.first_step_time <= beat.time
+
+
+def test_the_wait_for_data_is_told_from_training(state_dir: Path) -> None:
+    progress = Progress(0, total_steps=3, resumed_from=0, log_every=1)
+    seen = []
+    for batch in progress.batches([1, 2, 3]):
+        beat = heartbeat.read(state_dir / contract.heartbeat_file(0))
+        assert beat is not None
+        seen.append(beat.phase)
+        progress.step(batch, epoch=0, loss=0.5, learning_rate=0.1)
+    assert seen == [Phase.STARTUP, Phase.TRAINING, Phase.TRAINING]
+    assert progress.heartbeat.beat.seconds["data"] > 0
 
 
 def test_rank_0_alone_prints_and_writes_metrics(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +50,6 @@ def test_rank_0_alone_prints_and_writes_metrics(state_dir: Path, capsys: pytest.
     steps = [json.loads(line)["step"] for line in (state_dir / contract.METRICS_FILE).read_text().splitlines()]
     assert steps == [1, 10, 20]
     assert len(capsys.readouterr().out.splitlines()) == 3
-    assert (state_dir / contract.progress_file(1)).exists()
 
 
 def test_a_result_is_left_for_the_outcome(state_dir: Path) -> None:
@@ -58,7 +69,6 @@ def test_a_volume_that_refuses_progress_is_said_once_and_training_goes_on(
     state_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (state_dir / contract.METRICS_FILE).symlink_to("/dev/full")  # every write: no space left on device
-    (state_dir / contract.PROGRESS_DIR).write_text("a file where the folder should be")
     progress = Progress(0, total_steps=3, resumed_from=0, log_every=1)
     for step in (1, 2, 3):
         progress.step(step, epoch=0, loss=0.5, learning_rate=0.1)

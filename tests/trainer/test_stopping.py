@@ -21,8 +21,10 @@ from tests.waiting import until
 
 def step_until_asked(rank: int, folder: Path, appears: list[int], last: int) -> int:
     """Make steps with a collective each; the file appears to rank r after step ``appears[r]``. Returns the step."""
-    file = folder / f"stop-{rank}"
-    os.environ[contract.ENV_STOP_FILE] = str(file)
+    own = folder / f"node-{rank}"
+    own.mkdir()
+    os.environ[contract.ENV_ATTEMPT_DIR] = str(own)
+    file = own / contract.STOP_FILE
     store = dist.distributed_c10d._get_default_store()
     ranks = Ranks(rank, rank, dist.get_world_size(), torch.device("cpu"), store)
     stop = StopRequest(ranks)
@@ -47,7 +49,7 @@ def test_nobody_stops_while_one_node_was_not_asked(tmp_path: Path) -> None:
 
 
 def test_a_script_without_a_launcher_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(contract.ENV_STOP_FILE, raising=False)
+    monkeypatch.delenv(contract.ENV_ATTEMPT_DIR, raising=False)
     with process_group(TrainConfig(backend="gloo")) as ranks:
         assert not StopRequest(ranks).due(1)
 

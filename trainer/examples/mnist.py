@@ -27,6 +27,7 @@ from rankzero import config as settings
 from rankzero import contract
 from rankzero.config import TrainConfig
 from rankzero.errors import ConfigError, DataError
+from rankzero.heartbeat import Phase
 from rankzero.train import entry
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import Ranks, process_group, scaled_learning_rate
@@ -153,7 +154,7 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     while step < total_steps:
         epoch, done = divmod(step, steps_per_epoch)
         sampler.start(epoch, consumed=done * config.batch_size)
-        for images, labels in loader:
+        for images, labels in progress.batches(loader):
             optimizer.zero_grad()
             loss = F.cross_entropy(model(images.to(ranks.device)), labels.to(ranks.device))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -162,7 +163,14 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
             schedule.step()
             step += 1
             stopping = stop.due(step)
-            progress.step(step, epoch=epoch, loss=loss.item(), learning_rate=learning_rate, leaving=stopping)
+            progress.step(
+                step,
+                epoch=epoch,
+                loss=loss.item(),
+                learning_rate=learning_rate,
+                samples=len(images),
+                leaving=stopping,
+            )
             if stopping or step % config.checkpoint.every_steps == 0 or step == total_steps:
                 checkpoints.save(
                     step,
@@ -176,7 +184,8 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
             if stopping:  # a pod of the run is being stopped; the next attempt goes on from here
                 sys.exit(contract.EXIT_REQUEUE)
 
-    share = accuracy(plain, test, ranks)
+    with progress.phase(Phase.EVALUATION):
+        share = accuracy(plain, test, ranks)
     if ranks.is_first:
         print(f"test accuracy {share:.2%} on {len(test)} digits", flush=True)
         report_result(test_accuracy=share, steps=step)

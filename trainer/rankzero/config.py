@@ -51,6 +51,24 @@ _Loader.add_implicit_resolver(
 
 
 @dataclass(frozen=True)
+class StallConfig:
+    """When an attempt whose ranks report progress counts as stalled. Limits are seconds without any progress."""
+
+    enabled: bool = bounded(True, doc="End an attempt in which no rank makes progress.")
+    factor: float = bounded(5.0, minimum=1, doc="A step may take this many times the median of the steps before.")
+    least: int = bounded(120, minimum=1, maximum=604800, doc="Seconds that a step may take in any case.")
+    startup: int = bounded(1800, minimum=1, maximum=604800, doc="Seconds until the first step of an attempt.")
+    preparation: int = bounded(7200, minimum=1, maximum=604800, doc="Seconds to prepare a dataset.")
+    checkpoint: int = bounded(1800, minimum=1, maximum=604800, doc="Seconds for one checkpoint.")
+    evaluation: int = bounded(3600, minimum=1, maximum=604800, doc="Seconds for one evaluation.")
+
+    @property
+    def longest(self) -> int:
+        """The longest limit that is known beforehand, seconds."""
+        return max(self.least, self.startup, self.preparation, self.checkpoint, self.evaluation)
+
+
+@dataclass(frozen=True)
 class LaunchConfig:
     """What ``rankzero launch`` starts and how long it waits. Times are seconds."""
 
@@ -99,6 +117,9 @@ class LaunchConfig:
         minimum=0,
         maximum=2**20,
         doc="MiB of output kept per rank and attempt on the checkpoint volume; 0 keeps none.",
+    )
+    stall: StallConfig = field(
+        default_factory=StallConfig, metadata={"doc": "When an attempt without progress is ended and tried again."}
     )
 
 

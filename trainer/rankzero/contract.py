@@ -54,8 +54,10 @@ CHART_ENV = (
 
 ENV_STATE_DIR = "RANKZERO_STATE_DIR"
 """The run's state directory."""
-ENV_STOP_FILE = "RANKZERO_STOP_FILE"
-"""Path of a file that appears when all ranks are to save and leave (``rankzero.train.stopping``)."""
+ENV_ATTEMPT_DIR = "RANKZERO_ATTEMPT_DIR"
+"""A folder in this node's memory that launcher and workers share for one attempt; its files are named below."""
+ENV_COLLECTIVE_TIMEOUT = "RANKZERO_COLLECTIVE_TIMEOUT"
+"""Seconds that one collective may take: longer than the watchdog waits, so that the watchdog speaks first."""
 ENV_ATTEMPT = "RANKZERO_ATTEMPT"
 """Number of the attempt this worker belongs to, from 1."""
 
@@ -82,7 +84,8 @@ RESULT_FILE = "result.json"
 """What the training script reported as its result (``rankzero.train.progress.report_result``)."""
 METRICS_FILE = "metrics.jsonl"
 ATTEMPTS_DIR = "attempts"
-PROGRESS_DIR = "progress"
+PROGRESS_FILE = "progress.json"
+"""The last heartbeat of every rank, as the coordinator heard them."""
 CHECKPOINTS_DIR = "checkpoints"
 LOGS_DIR = "logs"
 MANIFEST_FILE = "MANIFEST.json"
@@ -93,9 +96,9 @@ def attempt_file(attempt: int) -> str:
     return f"{ATTEMPTS_DIR}/{attempt:04d}.json"
 
 
-def progress_file(rank: int) -> str:
-    """Relative path of a rank's last heartbeat."""
-    return f"{PROGRESS_DIR}/rank-{rank:05d}.json"
+def evidence_dir(attempt: int) -> str:
+    """Relative path of what a stalled attempt leaves: stacks of all ranks, flight recorder dumps."""
+    return f"{ATTEMPTS_DIR}/{attempt:04d}"
 
 
 def log_file(attempt: int, rank: int) -> str:
@@ -106,6 +109,27 @@ def log_file(attempt: int, rank: int) -> str:
 def checkpoint_dir(step: int) -> str:
     """Relative path of the checkpoint taken after ``step`` optimizer steps."""
     return f"{CHECKPOINTS_DIR}/step-{step:010d}"
+
+
+# --- The attempt's folder on a node: RANKZERO_ATTEMPT_DIR -----------------------------------------------
+
+STOP_FILE = "stop"
+"""Appears when all ranks are to save and leave (``rankzero.train.stopping``)."""
+
+
+def heartbeat_file(rank: int) -> str:
+    """A rank's last sign of life (``rankzero.heartbeat``)."""
+    return f"heartbeat-{rank:05d}"
+
+
+def stack_file(rank: int) -> str:
+    """Where a rank writes the Python stacks of its threads when it is asked."""
+    return f"rank-{rank:05d}.stack.txt"
+
+
+def flight_file(rank: int | str = "") -> str:
+    """Where a rank leaves torch's flight recorder; without a rank, the prefix that torch completes."""
+    return f"flight-recorder-{rank}"
 
 
 # --- Exit codes of `rankzero launch` (a failed worker's own code is passed on) --------------------------

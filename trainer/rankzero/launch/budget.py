@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rankzero import contract
-from rankzero.launch.causes import CONTAINER, WORKER
+from rankzero.launch.causes import CONTAINER, STALLED, WORKER
+
+COUNTED = {WORKER, CONTAINER, STALLED}
+"""Kinds of causes that say something about the script."""
 
 NOT_RETRIED = {contract.EXIT_USAGE}
 """Exit codes of a worker that say: the same again cannot help."""
@@ -17,14 +20,14 @@ def give_up(attempts: list[dict[str, Any]], limit: int) -> str:
     """Why the run should end now, empty where another attempt is worth it. ``attempts`` are closed records.
 
     Lost and stopped pods do not count: they say nothing about the script. A container that died by itself does,
-    since running out of memory looks like that.
+    since running out of memory looks like that, and so does a stall.
     """
     attempts = since_restart(attempts)
     if not attempts:
         return ""
     last = attempts[-1]
     cause = last.get("cause")
-    if not cause or cause["kind"] not in {WORKER, CONTAINER}:
+    if not cause or cause["kind"] not in COUNTED:
         return ""
     failure = cause["failure"]
     if failure and failure["exit_code"] in NOT_RETRIED:
@@ -55,7 +58,7 @@ def without_progress(attempts: list[dict[str, Any]]) -> int:
         step = attempt.get("last_step", 0)
         if step > best:
             best, counted = step, 0
-        elif (cause := attempt.get("cause")) and cause["kind"] in {WORKER, CONTAINER}:
+        elif (cause := attempt.get("cause")) and cause["kind"] in COUNTED:
             counted += 1
     return counted
 

@@ -18,6 +18,8 @@ POD = "pod"
 """A pod was lost or replaced: its surroundings, not the script."""
 STOPPED = "stopped"
 """A pod is being stopped from outside: eviction, drain, upgrade, deletion."""
+STALLED = "stalled"
+"""No rank made progress."""
 
 HEAD_START = 3.0
 """Seconds by which the loss of a pod, or the end of a worker, may be noticed after the workers that lost their peer
@@ -34,13 +36,14 @@ LOST_A_PEER = re.compile(
 class Cause:
     """One thing that went wrong. ``at`` is the coordinator's monotonic time of the last good sign before it.
 
-    ``node_rank`` is -1 where it concerns no pod in particular.
+    ``node_rank`` is -1 where it concerns no pod in particular, ``rank`` where it concerns no rank.
     """
 
     kind: str
     reason: str
     node_rank: int = -1
     failure: WorkerFailed | None = None
+    rank: int = -1
     at: float = field(default_factory=time.monotonic)
 
     def record(self) -> dict[str, Any]:

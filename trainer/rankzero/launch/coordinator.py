@@ -6,24 +6,50 @@ volume is only touched from threads, and never decides what the group does.
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
 from rankzero.launch import budget, causes, termination, volume
-from rankzero.launch.causes import POD, STOPPED, WORKER, Cause
+from rankzero.launch.causes import POD, STALLED, STOPPED, WORKER, Cause
 from rankzero.launch.ports import free_port
-from rankzero.launch.protocol import Finish, Leaving, Message, Save, Start, Stop, Stopped, WorkerFailed, WorkersDone
+from rankzero.launch.protocol import (
+    Dump,
+    Dumped,
+    Finish,
+    Leaving,
+    Message,
+    Report,
+    Save,
+    Start,
+    Stop,
+    Stopped,
+    WorkerFailed,
+    WorkersDone,
+)
 from rankzero.launch.records import Records
 from rankzero.launch.roster import Joined, Lost, Peer, Roster, Said
+from rankzero.launch.watchdog import Watchdog
 
 STOP_MARGIN = 10.0
 """Seconds beyond the workers' own grace after which a member that does not answer a Stop is dropped."""
 FIRST_CAUSE_WITHIN = 2.0
 """Seconds for a worker to end after its peers have lost it: an interpreter with torch takes some tenths of one."""
+DUMP_WITHIN = 10.0
+"""Seconds for members to collect what the ranks of a stalled attempt are doing."""
+REPORT_WITHIN = 1.5
+"""Seconds within which every member with workers reports."""
+SAVE_SHARE = 0.8
+"""Of launch.saveTimeout; a checkpoint that takes more leaves too little room."""
+PROGRESS_EVERY = 2.0
+"""Seconds between two writes of progress.json."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +85,11 @@ class Coordinator:
         self._last_words = last_words
         self.attempt = 0
         self.state = "waiting"
+        self.watchdog = Watchdog(launch.stall)
+        self.progress: dict[str, Any] = {}
+        """Global rank 0's last heartbeat, with its attempt; that of an earlier rank 0 before there is one."""
+        self._began = time.monotonic()
+        self._warned = False
         self._causes: list[Cause] = []
         self._restarted: dict[int, str] = {}
         """Last words by node rank, of containers that were started again during the attempt."""
@@ -67,8 +98,17 @@ class Coordinator:
         """Open attempts until the run has ended. Cancelled when this pod leaves."""
         if self.records.has_succeeded():  # and this process's predecessor died before it could say so
             return SUCCEEDED
-        if self.records.close_lost(await self._progress(), self._last_words):
+        nothing: dict[str, Any] = {}
+        self.progress = await volume.attempt(self.records.last_progress, nothing, self.say)
+        if self.records.close_lost(self.progress, self._last_words):
             await self._save_records()
+        writing = asyncio.create_task(self._write_progress())
+        try:
+            return await self._until_ended()
+        finally:
+            writing.cancel()
+
+    async def _until_ended(self) -> Outcome:
         while True:
             if reason := self._give_up():
                 return Outcome("failed", reason, self._exit_code())
@@ -114,9 +154,11 @@ class Coordinator:
     async def _run_attempt(self) -> Cause | None:
         """One attempt from Start to the last Stopped; None where every worker ended with status 0."""
         self._causes, self._restarted = [], {}
+        self.watchdog.forget()
         members = sorted(self.roster.peers.values(), key=lambda peer: peer.rank)
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
         self.state = "running"
+        self._began = time.monotonic()
         await self._save_records()
         self.say(f"attempt {self.attempt}: {self.launch.nodes} x {self.launch.procs_per_node} processes")
         await self.roster.tell_all(Start(self.attempt, self.master_address, free_port()))
@@ -128,6 +170,8 @@ class Coordinator:
         await self._hear_what_came_first()
         if self._causes[0].kind == STOPPED:
             await self._save_everywhere()
+        elif self._causes[0].kind == STALLED:
+            await self._collect_evidence()
         await self._stop_everywhere(causes.first(self._causes).reason)
         cause = causes.first(self._causes)
         self.say(f"attempt {self.attempt} ended: {cause.reason}")
@@ -145,12 +189,38 @@ class Coordinator:
 
     async def _save_everywhere(self) -> None:
         """A pod is being stopped: let all ranks save at one step and leave, where the script can do that."""
-        progress = await self._progress()
+        if self.launch.save_timeout and self.progress.get("attempt") != self.attempt:
+            await self._hear(Report, within=REPORT_WITHIN)  # it has only just begun
+        progress = self.progress
         if not (self.launch.save_timeout and progress.get("saves_on_stop") and progress["attempt"] == self.attempt):
             return
+        began = time.monotonic()
         await self.roster.tell_all(Save(self.attempt))
-        if await self._hear(WorkersDone, WorkerFailed, within=self.launch.save_timeout):
+        unheard = await self._hear(
+            WorkersDone, WorkerFailed, within=self.launch.save_timeout, until=lambda: self._has_saved
+        )
+        if unheard and not self._has_saved:
             self.say(f"not all ranks saved within launch.saveTimeout, {self.launch.save_timeout} s")
+        else:
+            self.say(f"all ranks have saved, {time.monotonic() - began:.1f} s after they were asked")
+
+    @property
+    def _has_saved(self) -> bool:
+        """A rank that asks to be started again has passed the end of the save, which is the same for all ranks."""
+        codes = (cause.failure.exit_code for cause in self._causes if cause.failure)
+        return contract.EXIT_REQUEUE in codes
+
+    async def _collect_evidence(self) -> None:
+        """The attempt has stalled: learn what every rank is doing before the workers are stopped."""
+        self.say(self._causes[0].reason)
+        await self.roster.tell_all(Dump(self.attempt))
+        where: dict[str, str] = {}
+        await self._hear(Dumped, within=DUMP_WITHIN, into=where)
+        self.records.note_where(where)
+        suspect = self._causes[0].rank
+        if (line := where.get(str(suspect))) is not None:
+            reason = f"{self._causes[0].reason}; its Python stack: {line}"
+            self._causes[0] = dataclasses.replace(self._causes[0], reason=reason)
 
     async def _stop_everywhere(self, reason: str) -> None:
         """Stop all workers; returns when every member has none left or is gone."""
@@ -160,20 +230,29 @@ class Coordinator:
             await self._next(0)
 
     async def _hear(
-        self, *kinds: type[Message], within: float | None = None, until: Callable[[], bool] = lambda: False
+        self,
+        *kinds: type[Message],
+        within: float | None = None,
+        until: Callable[[], bool] = lambda: False,
+        into: dict[str, str] | None = None,
     ) -> list[Peer]:
-        """Wait until each member that is here has said one of ``kinds``, or is gone; returns those that have not."""
+        """Wait until each member that is here has said one of ``kinds``, or is gone; returns those that have not.
+
+        ``into`` gathers what :class:`Dumped` tells.
+        """
         waiting = set(self.roster.peers.values())
         deadline = time.monotonic() + within if within is not None else None
         while waiting and not until() and (deadline is None or time.monotonic() < deadline):
             event = await self._next(0.5)
             if isinstance(event, Said) and isinstance(event.message, kinds):
                 waiting.discard(event.peer)
+                if into is not None and isinstance(event.message, Dumped):
+                    into |= event.message.where
             waiting &= set(self.roster.peers.values())
         return list(waiting)
 
     async def _close_attempt(self, cause: Cause | None) -> None:
-        self.records.close_attempt(cause, await self._progress())
+        self.records.close_attempt(cause, self.progress, time.monotonic() - self._began)
         self.state = "waiting" if cause else "ending"
         for rank, last_words in self._restarted.items():
             self.records.blame_container(rank, last_words)
@@ -201,7 +280,27 @@ class Coordinator:
                 return None
             case Said(peer, WorkerFailed() as failure):
                 self._note(Cause(WORKER, failure.summary, peer.rank, failure))
+            case Said(_, Report() as report):
+                self._hear_of_ranks(report)
+        if self.state == "running" and not self._causes and (stall := self.watchdog.verdict()):
+            rank = stall.suspect.rank
+            self._note(Cause(STALLED, stall.reason, rank // self.launch.procs_per_node, rank=rank))
         return event
+
+    def _hear_of_ranks(self, report: Report) -> None:
+        self.watchdog.hear(report.ranks)
+        if not report.rank0:
+            return
+        self.progress = {**report.rank0, "rank": 0, "attempt": self.attempt}
+        save, allowed = report.rank0.get("save_seconds", 0.0), self.launch.save_timeout
+        if allowed and save > allowed * SAVE_SHARE and not self._warned:
+            self._warned = True
+            wanted = math.ceil(save / SAVE_SHARE)
+            self.say(
+                f"warning: a checkpoint takes {save:.0f} s and launch.saveTimeout is {allowed} s: a pod that is being "
+                f"stopped may be killed before all ranks have saved; set launch.saveTimeout to {wanted} and "
+                f"terminationGracePeriodSeconds above {wanted + self.launch.stop_timeout}"
+            )
 
     def _note(self, cause: Cause) -> None:
         if self.state in {"running", "restarting"}:
@@ -219,9 +318,22 @@ class Coordinator:
         failure = self.records.attempts[-1]["cause"]["failure"]
         return failure["exit_code"] if failure else contract.EXIT_INTERNAL
 
-    async def _progress(self) -> dict[str, Any]:
-        nothing: dict[str, Any] = {}
-        return await volume.attempt(self.records.progress, nothing, self.say)
+    async def _write_progress(self) -> None:
+        """Keep progress.json up to date: after the loss of this pod it says how far the attempt came."""
+        written: dict[str, Any] = {}
+        complaints: set[str] = set()
+
+        def complain(reason: str) -> None:
+            if reason not in complaints:  # a full volume would be said every few seconds
+                complaints.add(reason)
+                self.say(reason)
+
+        while True:
+            if self.progress and self.progress != written:
+                written = self.progress
+                ranks = [dataclasses.asdict(beat) for beat in self.watchdog.beats]
+                await volume.attempt(partial(self.records.write_progress, written, ranks), None, complain)
+            await asyncio.sleep(PROGRESS_EVERY)
 
     async def _save_records(self) -> None:
         await volume.attempt(self.records.save, None, self.say)

@@ -10,6 +10,13 @@ from rankzero.config import LaunchConfig
 from rankzero.launch.identity import Identity
 from rankzero.launch.protocol import Start
 
+FLIGHT_RECORDS = 2000
+"""Collectives that torch's flight recorder remembers."""
+FLIGHT_PIPE = "flight-recorder-pipe-"
+"""Prefix of the pipes by which NCCL's process group takes orders; torch adds the rank and `.pipe`."""
+COLLECTIVE_MARGIN = 300
+"""Seconds by which a collective may outlast the watchdog's longest limit."""
+
 
 def common_environment(base: Mapping[str, str], launch: LaunchConfig) -> dict[str, str]:
     """What every worker of every attempt has in common; the warm spare is started with it too."""
@@ -22,12 +29,12 @@ def common_environment(base: Mapping[str, str], launch: LaunchConfig) -> dict[st
 
 
 def worker_environments(
-    base: Mapping[str, str], launch: LaunchConfig, identity: Identity, start: Start, interface: str, scratch: Path
+    base: Mapping[str, str], launch: LaunchConfig, identity: Identity, start: Start, interface: str, folder: Path
 ) -> list[dict[str, str]]:
     """One environment per local rank of this pod for the attempt in ``start``.
 
-    ``interface`` is set for NCCL and gloo unless ``base`` names one. Rank = node rank x processes per node +
-    local rank, as in torchrun.
+    ``folder`` is the attempt's on this node. ``interface`` is set for NCCL and gloo unless ``base`` names one.
+    Rank = node rank x processes per node + local rank, as in torchrun.
     """
     world_size = launch.nodes * launch.procs_per_node
     shared = {
@@ -47,26 +54,28 @@ def worker_environments(
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         contract.ENV_STATE_DIR: str(identity.state_dir),
         contract.ENV_ATTEMPT: str(start.attempt),
+        contract.ENV_ATTEMPT_DIR: str(folder),
+        # torch's record of the last collectives. It dumps it at a time-out, or when the launcher writes to its pipe.
+        "TORCH_FR_BUFFER_SIZE": str(FLIGHT_RECORDS),
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": str(folder / contract.flight_file()),
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(folder / FLIGHT_PIPE),
     }
+    if launch.stall.enabled:
+        shared[contract.ENV_COLLECTIVE_TIMEOUT] = str(launch.stall.longest + COLLECTIVE_MARGIN)
     if interface:
         shared.setdefault("NCCL_SOCKET_IFNAME", interface)
         shared.setdefault("GLOO_SOCKET_IFNAME", interface)
     return [
-        {**shared, **_rank(identity.node_rank * launch.procs_per_node + local, local, scratch)}
+        {**shared, **_rank(identity.node_rank * launch.procs_per_node + local, local, folder)}
         for local in range(launch.procs_per_node)
     ]
 
 
-def stop_file(scratch: Path) -> Path:
-    """The file whose appearance asks the workers of one attempt to save and leave."""
-    return scratch / "stop"
-
-
-def _rank(rank: int, local_rank: int, scratch: Path) -> dict[str, str]:
+def _rank(rank: int, local_rank: int, folder: Path) -> dict[str, str]:
     return {
         "RANK": str(rank),
         "ROLE_RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
-        "TORCHELASTIC_ERROR_FILE": str(scratch / f"rank-{rank}-error.json"),
-        contract.ENV_STOP_FILE: str(stop_file(scratch)),
+        "TORCHELASTIC_ERROR_FILE": str(folder / f"rank-{rank}-error.json"),
     }

@@ -14,7 +14,7 @@ from rankzero import contract
 from rankzero.config import RunConfig
 from rankzero.errors import PreflightError
 from rankzero.launch import identity as identities
-from rankzero.launch import preflight, termination, volume
+from rankzero.launch import ledger, preflight, termination, volume
 from rankzero.launch.coordinator import Coordinator, Outcome
 from rankzero.launch.ending import Ending
 from rankzero.launch.identity import Identity
@@ -25,6 +25,7 @@ from rankzero.launch.processes import inherit_orphans
 from rankzero.launch.protocol import Finish
 from rankzero.launch.records import Records
 from rankzero.launch.roster import Roster
+from rankzero.launch.snapshot import snapshot
 from rankzero.launch.status import StatusServer
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -104,6 +105,8 @@ class Launcher:
                 return await self._leave(work)
             finish = work.result()
             say(f"the run has {finish.state}: {finish.reason}")
+            if self.coordinator is not None:
+                say(ledger.sentence(self.records.ledger({})))
             if finish.exit_code:
                 termination.leave(finish.message)
             if self.ending.waits_for_deletion:
@@ -216,36 +219,13 @@ class Launcher:
         return server
 
     def snapshot(self) -> dict[str, Any]:
-        """What /status shows: this pod, and on rank 0 the group and how it ended. Times are seconds since the epoch."""
-        member = self.member
-        document: dict[str, Any] = {
-            "run": self.identity.run_name,
-            "run_id": self.identity.run_id,
-            "pod": self.identity.pod_name,
-            "node_rank": self.identity.node_rank,
-            "state": member.state,
-            "waiting_for": self.ending.parked or member.waiting_reason,
+        """What /status shows."""
+        document = snapshot(self.identity, self.member, self.coordinator)
+        return {
+            **document,
+            "waiting_for": self.ending.parked or document["waiting_for"],
             "outcome": self.outcome,
-            "last_failure": member.last_failure.summary if member.last_failure else None,
         }
-        if (coordinator := self.coordinator) is not None:
-            progress = self._progress()
-            document["group"] = {
-                "state": coordinator.state,
-                "attempt": coordinator.attempt,
-                "nodes": self.config.launch.nodes,
-                "world_size": self.config.world_size,
-                "absent": coordinator.roster.absent(),
-                "progress": progress,
-                "attempts": self.records.summary(progress),
-            }
-        return document
-
-    def _progress(self) -> dict[str, Any]:
-        try:
-            return self.records.progress()
-        except OSError:
-            return {}
 
 
 async def _tick(status: StatusServer) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from rankzero import contract
 from rankzero.config import LaunchConfig
 from rankzero.errors import Rank0UnreachableError
-from rankzero.launch import protocol, reach
-from rankzero.launch.environment import common_environment, stop_file, worker_environments
+from rankzero.launch import beats, protocol, reach, volume
+from rankzero.launch.environment import common_environment, worker_environments
 from rankzero.launch.gpus import Gpus
 from rankzero.launch.identity import Identity
 from rankzero.launch.interface import interface_of, source_address
@@ -21,6 +21,8 @@ from rankzero.launch.logs import Logs
 from rankzero.launch.memory import Cgroup, KillCount
 from rankzero.launch.processes import kill_strays, reap_strays
 from rankzero.launch.protocol import (
+    Dump,
+    Dumped,
     Finish,
     Heartbeat,
     Hello,
@@ -28,6 +30,7 @@ from rankzero.launch.protocol import (
     Message,
     ProtocolError,
     Refused,
+    Report,
     Save,
     Start,
     Stop,
@@ -68,6 +71,8 @@ class Member:
         self.config_path = config_path
         self.say = say
         self.state = "waiting"
+        self.joined = False
+        """True once this pod was part of the group, also while rank 0 is being replaced: it is not what is missing."""
         self.waiting_reason = "has not tried to reach rank 0 yet"
         self.last_failure: WorkerFailed | None = None
         self.warmth: Warmth | None = None
@@ -78,7 +83,9 @@ class Member:
         self._gpus = Gpus(say)
         self._group: WorkerGroup | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        """The attempt's, while there are workers."""
+        self._attempt = 0
         self._changing = asyncio.Lock()
         """Held while workers are started or stopped: a stop that is under way is waited for, not repeated."""
         self._idle = asyncio.Event()
@@ -101,6 +108,7 @@ class Member:
         try:
             while True:
                 reader, self._writer = await self._join()
+                self.joined = True
                 finish = await self._session(reader, self._writer)
                 if finish is not None:
                     self.state = finish.state
@@ -201,7 +209,7 @@ class Member:
 
     async def _session(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Finish | None:
         """Do what rank 0 says; the end of the run, or None where rank 0 is lost. Workers are gone afterwards."""
-        beats = asyncio.create_task(self._beat(writer))
+        beats = asyncio.create_task(self._keep_beating(writer))
         try:
             while (message := await self._next(reader)) is not None:
                 if isinstance(message, Finish):
@@ -210,9 +218,13 @@ class Member:
                     await self._start_workers(message, writer)
                 elif isinstance(message, Save):
                     self._ask_to_save()
+                elif isinstance(message, Dump):
+                    await send(writer, Dumped(message.attempt, await self._dump()))
                 elif isinstance(message, Stop):
                     self.say(f"stopping the workers of attempt {message.attempt}: {message.reason}")
-                    await self._stop_workers(message.grace)
+                    report = await self._stop_workers(message.grace)
+                    if report is not None:
+                        await send(writer, report)
                     await send(writer, Stopped(message.attempt))
             return None
         finally:
@@ -240,21 +252,22 @@ class Member:
             self.state = "running"
             self._idle.clear()
             await self._gpus.wait_until_free()
-            self._scratch = tempfile.TemporaryDirectory(prefix=f"rankzero-attempt-{start.attempt}-")
-            scratch = Path(self._scratch.name)
+            self._folder = beats.attempt_folder(start.attempt)
+            self._attempt = start.attempt
+            folder = Path(self._folder.name)
             starter: Starter = start_plainly
             base = {**os.environ, contract.ENV_CONFIG: self.config_path}
             if self.warmth is not None:
                 starter, extra = await self.warmth.starter()
                 base |= extra
-            environments = worker_environments(base, self.launch, self.identity, start, self._interface(start), scratch)
+            environments = worker_environments(base, self.launch, self.identity, start, self._interface(start), folder)
             script = [self.launch.script, *self.launch.args]
             node_rank = self.identity.node_rank
             self._kills = KillCount(self._cgroup)
             try:
                 if self.launch.method == "torchrun":
                     self._group = await start_torchrun(
-                        script, environments, scratch, self.launch.stop_timeout, start.attempt, node_rank, self._logs
+                        script, environments, folder, self.launch.stop_timeout, start.attempt, node_rank, self._logs
                     )
                 else:
                     self._group = await WorkerGroup.start(
@@ -271,23 +284,36 @@ class Member:
             await self._gpus.remember()
 
     def _ask_to_save(self) -> None:
-        if self._scratch is not None:
+        if self._folder is not None:
             self.say("asking the workers to save and leave")
-            stop_file(Path(self._scratch.name)).touch()
+            Path(self._folder.name, contract.STOP_FILE).touch()
+
+    async def _dump(self) -> dict[str, str]:
+        """Collect what the local ranks are doing and keep it on the volume; returns where each rank is."""
+        if self._folder is None:
+            return {}
+        folder = Path(self._folder.name)
+        where = await beats.dump(folder, self._ranks)
+        target = self.identity.state_dir / contract.evidence_dir(self._attempt)
+        await volume.attempt(lambda: beats.keep(folder, target), None, self.say)
+        return where
 
     async def _workers_ended(self, failure: WorkerFailed | None, attempt: int, writer: asyncio.StreamWriter) -> None:
         if failure is None:
+            await send(writer, self._beat())
             await send(writer, WorkersDone(attempt))
         else:
             await self._report(failure, writer)
 
     async def _report(self, failure: WorkerFailed, writer: asyncio.StreamWriter) -> None:
         self.last_failure = failure = self._kills.explain(failure)
+        await send(writer, self._beat())
         await send(writer, failure)
         self.say(failure.summary)
         self._logs.show_end(failure)
 
-    async def _stop_workers(self, grace: float) -> None:
+    async def _stop_workers(self, grace: float) -> Report | None:
+        """Returns what the ranks said last, where there were any."""
         async with self._changing:
             if self._group is not None:
                 await self._group.stop(grace)
@@ -295,14 +321,28 @@ class Member:
             if left := await kill_strays(self._known_processes()):
                 self.say(f"processes {left} do not end even by SIGKILL; going on beside them")
             await self._logs.close()
-            if self._scratch is not None:
-                self._scratch.cleanup()
-                self._scratch = None
+            last = None
+            if self._folder is not None:
+                last = beats.report(self._attempt, Path(self._folder.name), self._ranks)
+                self._folder.cleanup()
+                self._folder = None
             self._idle.set()
+            return last
 
-    async def _beat(self, writer: asyncio.StreamWriter) -> None:
+    def _beat(self) -> Heartbeat | Report:
+        """This member is alive, and so are its ranks where it has any."""
+        if self._folder is None:
+            return Heartbeat()
+        return beats.report(self._attempt, Path(self._folder.name), self._ranks)
+
+    @property
+    def _ranks(self) -> range:
+        first = self.identity.node_rank * self.launch.procs_per_node
+        return range(first, first + self.launch.procs_per_node)
+
+    async def _keep_beating(self, writer: asyncio.StreamWriter) -> None:
         while True:
-            await send(writer, Heartbeat())
+            await send(writer, self._beat())
             if not self._changing.locked():  # a process that is just being started is not known yet
                 reap_strays(self._known_processes())
             await asyncio.sleep(HEARTBEAT_EVERY)

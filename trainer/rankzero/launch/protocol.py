@@ -13,7 +13,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 MAX_LINE = 64 * 1024
 """Bytes of one message; a longer line is not ours."""
 MAX_GREETING = 4096
@@ -66,6 +66,46 @@ class Start:
     attempt: int
     master_address: str
     master_port: int
+
+
+@dataclass(frozen=True)
+class RankBeat:
+    """One rank as its launcher sees it.
+
+    ``still`` is seconds since its last sign of progress, ``step_seconds`` the median of its last steps, ``process`` the
+    kernel's letter for the state of its process, empty where there is none.
+    """
+
+    rank: int
+    phase: str
+    step: int
+    still: float
+    step_seconds: float
+    process: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A heartbeat of a member with workers: its ranks, and global rank 0 in full where it is one of them."""
+
+    attempt: int
+    ranks: list[RankBeat]
+    rank0: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Dump:
+    """The attempt has stalled: collect what its ranks are doing."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """What was collected lies on the volume; ``where`` names, by rank, the innermost line of its Python stack."""
+
+    attempt: int
+    where: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -147,6 +187,9 @@ Message = (
     | Refused
     | Heartbeat
     | Start
+    | Report
+    | Dump
+    | Dumped
     | WorkersDone
     | WorkerFailed
     | Save
@@ -156,8 +199,9 @@ Message = (
     | Finish
 )
 _BY_NAME: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
-_HINTS = {kind: typing.get_type_hints(kind) for kind in _BY_NAME.values()}
-_JSON_TYPES: dict[Any, Any] = {int: int, str: str, bool: bool, float: (int, float), list[str]: list}
+_HINTS: dict[type[Any], dict[str, Any]] = {
+    kind: typing.get_type_hints(kind) for kind in (*typing.get_args(Message), RankBeat)
+}
 
 
 def encode(message: Message) -> bytes:
@@ -174,13 +218,36 @@ def decode(line: bytes) -> Message:
         raise ProtocolError(f"not a message: {line[:80]!r}") from error
     if not isinstance(document, dict) or (kind := _BY_NAME.get(str(document.pop("type", "")))) is None:
         raise ProtocolError(f"not a known message: {line[:80]!r}")
+    if kind is Hello and isinstance(version := document.get("version"), int) and version != VERSION:
+        document = _as_ours(document)
+    return typing.cast(Message, _build(kind, document))
+
+
+def _as_ours(hello: dict[str, Any]) -> dict[str, Any]:
+    """The greeting of another version: what we know of it, so that it can be refused with a sentence."""
+    unknown = {"version": -1, "node_rank": -1}
+    return {name: hello.get(name, unknown.get(name, "")) for name in _HINTS[Hello]}
+
+
+def _build(kind: type[Any], document: dict[str, Any]) -> Any:
     hints = _HINTS[kind]
     if set(document) != set(hints):
         raise ProtocolError(f"{kind.__name__} has the fields {sorted(document)}, expected {sorted(hints)}")
-    for name, hint in hints.items():
-        if not isinstance(document[name], _JSON_TYPES[hint]) or (isinstance(document[name], bool) and hint is not bool):
-            raise ProtocolError(f"{kind.__name__}.{name} is {document[name]!r}")
-    return kind(**document)
+    return kind(**{name: _value(hints[name], value, f"{kind.__name__}.{name}") for name, value in document.items()})
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if dataclasses.is_dataclass(origin) and isinstance(value, dict):
+        return _build(typing.cast("type[Any]", origin), value)
+    expected = (int, float) if origin is float else origin
+    if origin is not Any and (not isinstance(value, expected) or (isinstance(value, bool) and origin is not bool)):
+        raise ProtocolError(f"{where} is {value!r}")
+    if origin is list:
+        return [_value(parts[0], item, where) for item in value]
+    if origin is dict:
+        return {key: _value(parts[1], item, where) for key, item in value.items()}
+    return value
 
 
 async def receive(reader: asyncio.StreamReader) -> Message | None:

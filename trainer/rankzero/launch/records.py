@@ -13,6 +13,7 @@ from typing import Any
 import rankzero
 from rankzero import contract
 from rankzero.files import read_json, write_json
+from rankzero.launch import ledger
 from rankzero.launch.causes import CONTAINER, POD, Cause
 
 OWNER_FILE = "rank0.json"
@@ -29,6 +30,8 @@ class Records:
         self.pod_uid = pod_uid
         self.attempts: list[dict[str, Any]] = []
         """All attempt records, oldest first; the last one has no ``ended`` while it runs."""
+        self.created = time.time()
+        """When the run began, on whichever pod."""
         self._unsaved: set[int] = set()
 
     # --- The volume -----------------------------------------------------------------------------------------
@@ -42,7 +45,9 @@ class Records:
             if "ended" not in record:  # its end could not be written
                 record |= {"ended": record["started"], "cause": Cause(POD, "how it ended was not recorded").record()}
         path = self.state_dir / contract.RUN_FILE
-        if not path.exists():
+        if (run := read_json(path, damaged_is_absent=True)) is not None:
+            self.created = run["created"]
+        else:
             write_json(
                 path,
                 {
@@ -50,7 +55,7 @@ class Records:
                     "run_id": self.run_id,
                     **description,
                     "version": rankzero.__version__,
-                    "created": time.time(),
+                    "created": self.created,
                 },
             )
         write_json(self.state_dir / OWNER_FILE, {"pod_uid": self.pod_uid})
@@ -67,9 +72,16 @@ class Records:
                 write_json(self.state_dir / contract.attempt_file(record["attempt"]), record)
                 self._unsaved.discard(record["attempt"])
 
-    def progress(self) -> dict[str, Any]:
-        """The last heartbeat of rank 0; empty before the first. Reads the volume."""
-        return read_json(self.state_dir / contract.progress_file(0), damaged_is_absent=True) or {}
+    def last_progress(self) -> dict[str, Any]:
+        """The last heartbeat of rank 0 that was written; empty before the first. Reads the volume."""
+        progress = read_json(self.state_dir / contract.PROGRESS_FILE, damaged_is_absent=True) or {}
+        rank0: dict[str, Any] = progress.get("rank0", {})
+        return rank0
+
+    def write_progress(self, rank0: dict[str, Any], ranks: list[dict[str, Any]]) -> None:
+        """Write progress.json; it is written again in a moment."""
+        document = {"time": time.time(), "rank0": rank0, "ranks": ranks}
+        write_json(self.state_dir / contract.PROGRESS_FILE, document, durable=False)
 
     def outcome(self) -> dict[str, Any] | None:
         """How the run ended; None while it has not. Reads the volume."""
@@ -116,15 +128,32 @@ class Records:
         self._unsaved.add(number)
         return number
 
-    def close_attempt(self, cause: Cause | None, progress: dict[str, Any]) -> None:
-        """End the last attempt's record (``cause`` None: every worker ended with status 0)."""
+    def close_attempt(self, cause: Cause | None, progress: dict[str, Any], elapsed: float | None = None) -> None:
+        """End the last attempt's record (``cause`` None: every worker ended with status 0).
+
+        ``elapsed`` is its length in seconds by a clock that nobody sets, where this process has seen its beginning.
+        """
         record = self.attempts[-1]
+        steps = steps_of(record["attempt"], progress)
+        length = {} if elapsed is None else {"elapsed": round(elapsed, 3)}
+        # What was lost with its rank 0 ended then, as far as anybody knows, not when its successor came.
+        ended = (
+            max(steps.get("last_time", self._now()), record["started"])
+            if elapsed is None
+            else record["started"] + elapsed
+        )
         record |= {
-            **steps_of(record["attempt"], progress),
-            "ended": self._now(),
+            **steps,
+            **length,
+            "ended": ended,
             "cause": cause.record() if cause else None,
         }
         self._unsaved.add(record["attempt"])
+
+    def note_where(self, where: dict[str, str]) -> None:
+        """Keep in the open attempt's record where each rank was when it stalled."""
+        if where:
+            self.attempts[-1]["where"] = where
 
     def _now(self) -> float:
         """Never before what is recorded already, whatever a time server did to the clock meanwhile."""
@@ -159,23 +188,36 @@ class Records:
             "ended": self._now(),
             "pod_uid": self.pod_uid,
             "result": result if state == "succeeded" else {},
+            "time_s": self.ledger({}),
             "attempts": self.summary({}),
         }
 
+    def ledger(self, progress: dict[str, Any]) -> dict[str, float]:
+        """Where the run's time went so far, seconds by bucket, the open attempt included."""
+        return ledger.ledger(self._with_open(progress), began=self.created, now=time.time())
+
+    def lost_by_cause(self, progress: dict[str, Any]) -> dict[str, float]:
+        """Seconds that failures have cost so far, by kind of cause."""
+        return ledger.lost_by_cause(self._with_open(progress), began=self.created, now=time.time())
+
     def summary(self, progress: dict[str, Any]) -> list[dict[str, Any]]:
         """All attempts without the output of their workers; the open one with its steps so far."""
+        return [_short(record) for record in self._with_open(progress)]
+
+    def _with_open(self, progress: dict[str, Any]) -> list[dict[str, Any]]:
+        """All attempt records; to the open one what ``progress`` says of it."""
         return [
-            _short(record if "ended" in record else {**record, **steps_of(record["attempt"], progress)})
+            record if "ended" in record else {**record, **steps_of(record["attempt"], progress)}
             for record in list(self.attempts)
         ]
 
 
 def steps_of(attempt: int, progress: dict[str, Any]) -> dict[str, Any]:
-    """First and last step of an attempt as rank 0 reported them; empty before its first report."""
-    if progress.get("attempt") != attempt:
+    """First and last step of an attempt as rank 0 reported them; empty before its first step."""
+    if progress.get("attempt") != attempt or "step" not in progress:
         return {}
     names = {"step": "last_step", "time": "last_time"}
-    keys = ("resumed_from", "first_step", "first_step_time", "step", "time")
+    keys = ("resumed_from", "first_step", "first_step_time", "step", "time", "seconds", "samples")
     return {names.get(key, key): progress[key] for key in keys if key in progress}
 
 
@@ -186,6 +228,7 @@ def _with(reason: str, last_words: str) -> str:
 def _short(record: dict[str, Any]) -> dict[str, Any]:
     cause = record.get("cause")
     return {
-        **{key: value for key, value in record.items() if key not in {"nodes", "cause"}},
+        **{key: value for key, value in record.items() if key not in {"nodes", "cause", "seconds", "where"}},
         "cause": cause["reason"] if cause else None,
+        "kind": cause["kind"] if cause else None,
     }

@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 
 from rankzero.config import LaunchConfig
 from rankzero.launch import protocol
-from rankzero.launch.protocol import Finish, Heartbeat, Hello, Message, ProtocolError, Refused, Welcome, receive, send
+from rankzero.launch.protocol import (
+    Finish,
+    Heartbeat,
+    Hello,
+    Message,
+    ProtocolError,
+    Refused,
+    Report,
+    Welcome,
+    receive,
+    send,
+)
 from rankzero.launch.tally import Tally
 
 HELLO_TIMEOUT = 5.0
@@ -146,9 +157,9 @@ class Roster:
                 return
             while (message := await receive(reader)) is not None:
                 peer.seen = time.monotonic()
-                if isinstance(message, Heartbeat):
-                    await send(writer, message)  # an answer, not a timer for each of hundreds of members
-                else:
+                if isinstance(message, Heartbeat | Report):
+                    await send(writer, Heartbeat())  # an answer, not a timer for each of hundreds of members
+                if not isinstance(message, Heartbeat):
                     self._queue.put_nowait((peer, message))
         except (ProtocolError, TimeoutError) as error:
             self._dropped.note(f"dropped a connection from {_address(writer)}: {str(error) or 'no greeting'}")

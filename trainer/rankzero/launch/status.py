@@ -1,4 +1,7 @@
-"""The launcher's HTTP page: /healthz, /readyz and /status. Read-only, and without the workers' output."""
+"""The launcher's HTTP pages. Read-only, and without the workers' output.
+
+/healthz: its event loop turns. /readyz: and this pod is part of the group. /status, /metrics: see ``snapshot``.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from rankzero.launch import metrics
 
 STALE_AFTER = 60.0
 """Seconds after which an event loop that no longer ticks counts as hung."""
@@ -47,18 +52,25 @@ class StatusServer:
             server_version = "rankzero"
 
             def do_GET(self) -> None:
+                alive = time.monotonic() - owner._ticked < STALE_AFTER
                 if self.path == "/status":
                     self._answer(HTTPStatus.OK, owner._snapshot())
-                elif self.path in {"/healthz", "/readyz"}:
-                    alive = time.monotonic() - owner._ticked < STALE_AFTER
-                    self._answer(HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE, {"alive": alive})
+                elif self.path == "/metrics":
+                    self._send(HTTPStatus.OK, metrics.render(owner._snapshot()), metrics.CONTENT_TYPE)
+                elif self.path == "/healthz":
+                    self._answer(_yes_or_no(alive), {"alive": alive})
+                elif self.path == "/readyz":
+                    joined = bool(owner._snapshot()["joined"])
+                    self._answer(_yes_or_no(alive and joined), {"alive": alive, "joined": joined})
                 else:
-                    self._answer(HTTPStatus.NOT_FOUND, {"paths": ["/healthz", "/readyz", "/status"]})
+                    self._answer(HTTPStatus.NOT_FOUND, {"paths": ["/healthz", "/readyz", "/status", "/metrics"]})
 
             def _answer(self, status: HTTPStatus, document: dict[str, Any]) -> None:
-                body = json.dumps(document).encode() + b"\n"
+                self._send(status, json.dumps(document).encode() + b"\n", "application/json")
+
+            def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -67,6 +79,10 @@ class StatusServer:
                 """Probes every few seconds are no news."""
 
         return Handler
+
+
+def _yes_or_no(good: bool) -> HTTPStatus:
+    return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
 
 
 def _server(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:

@@ -48,6 +48,11 @@ class Warmth:
         """The spares' processes."""
         return {spare.pid for spare in self._spares}
 
+    @property
+    def memory(self) -> int:
+        """Bytes that the spares hold; workers share most of it."""
+        return sum(spare.memory for spare in list(self._spares))
+
     async def open(self) -> None:
         """Start a spare and let it import in the background."""
         self._warming = asyncio.create_task(self._warm_up())

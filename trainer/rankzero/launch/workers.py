@@ -139,6 +139,7 @@ class WorkerGroup:
             self._watch.cancel()
         for worker in self._alive:
             worker.signal_group(signal.SIGTERM)
+            worker.signal_group(signal.SIGCONT)  # a stopped process hears SIGTERM only once it goes on
         await asyncio.wait({worker.ended for worker in self.workers}, timeout=grace)
         for worker in self._alive:
             worker.signal_group(signal.SIGKILL)

@@ -20,9 +20,10 @@ import torch
 import torch.distributed as dist
 
 import rankzero
-from rankzero import contract
+from rankzero import contract, heartbeat
 from rankzero.errors import CheckpointError
 from rankzero.files import read_json, sync_folder, write_json
+from rankzero.heartbeat import Phase
 
 STATE_FILE = "state.pt"
 NAME = re.compile(r"step-(\d{10})$")
@@ -44,6 +45,10 @@ class Checkpoints:
         goes on: the volume may have room again by the next time. Only the ``final`` one, after which the run's result
         would be lost, raises :class:`CheckpointError`, on all ranks.
         """
+        with heartbeat.current().phase(Phase.CHECKPOINT):
+            return self._save(step, state, final)
+
+    def _save(self, step: int, state: dict[str, Any], final: bool) -> bool:
         states: list[Any] = [None] * dist.get_world_size()
         dist.gather_object(random_state(), states if dist.get_rank() == 0 else None)
         problem = [""]

@@ -16,11 +16,13 @@ import torch.distributed as dist
 # Documented as torch.distributed.*, but left out of its stubs.
 from torch.distributed import HashStore, PrefixStore, Store  # type: ignore[attr-defined]
 
+from rankzero import contract, heartbeat
 from rankzero.config import TrainConfig
 from rankzero.errors import ConfigError
+from rankzero.heartbeat import Phase
 
-TIMEOUT = timedelta(minutes=10)
-"""Longest wait in one collective. The launcher ends an attempt long before where a peer has died."""
+TIMEOUT = 600.0
+"""Seconds that one collective may wait where no launcher says otherwise; it ends an attempt long before."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +50,24 @@ def process_group(config: TrainConfig) -> Iterator[Ranks]:
     Seeds Python and torch with ``config.seed`` + rank. Raises :class:`ConfigError` for a backend that this
     build or machine lacks.
     """
+    heartbeat.current()  # the launcher sees this rank from now on
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = choose_backend(config.backend, device)
+    timeout = timedelta(seconds=float(os.environ.get(contract.ENV_COLLECTIVE_TIMEOUT, TIMEOUT)))
     if "MASTER_ADDR" in os.environ:
-        store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))  # type: ignore[attr-defined]
+        store, _, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
     else:
         store = HashStore()
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     seed(config.seed + rank)
     try:
         yield Ranks(rank, local_rank, world_size, device, PrefixStore("rankzero", store))
     finally:
+        heartbeat.current().enter(Phase.ENDING)
         if backend == "gloo":
             _keep_for_ever(dist.group.WORLD)
         dist.destroy_process_group()

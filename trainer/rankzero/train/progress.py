@@ -1,7 +1,7 @@
-"""What a run says about itself while it runs: one line for people, files for the launcher and for later.
+"""What a run says about itself while it runs: a heartbeat for the launcher, a line for people, metrics for later.
 
-Every rank keeps its last heartbeat in progress/rank-NNNNN.json; rank 0 alone prints and appends to metrics.jsonl.
-A volume that refuses them is said once and ends no training.
+Every rank beats into its node's memory (:mod:`rankzero.heartbeat`); rank 0 alone prints and appends to
+metrics.jsonl. A volume that refuses them is said once and ends no training.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from rankzero import contract
+from rankzero import contract, heartbeat
 from rankzero.files import write_json
+from rankzero.heartbeat import Phase
 
-RANK_0_HEARTBEAT, HEARTBEAT = 0.2, 2.0
-"""Seconds between two heartbeats of a rank; the first step of an attempt is written at once.
-
-Rank 0's says how far an attempt came, so it is finer; many ranks on one file server must not be."""
+T = TypeVar("T")
 
 
 def state_dir() -> Path | None:
@@ -41,35 +39,42 @@ class Progress:
         self.rank = rank
         self.total_steps = total_steps
         self.log_every = log_every
+        self.heartbeat = heartbeat.current()
+        self.heartbeat.begin(total_steps=total_steps, resumed_from=resumed_from, saves_on_stop=saves_on_stop)
         self._folder = state_dir()
         self._attempt = int(os.environ.get(contract.ENV_ATTEMPT, 1))
-        self._beat: dict[str, Any] = {"rank": rank, "attempt": self._attempt, "resumed_from": resumed_from}
-        self._beat["saves_on_stop"] = saves_on_stop
-        self._written = 0.0
+        self._first = resumed_from + 1
         self._began = time.monotonic()
         self._resumed_from = resumed_from
         self._complained = False
 
-    def step(self, step: int, *, epoch: int, loss: float, learning_rate: float, leaving: bool = False) -> None:
+    def step(
+        self, step: int, *, epoch: int, loss: float, learning_rate: float, samples: int = 0, leaving: bool = False
+    ) -> None:
         """Report that optimizer step ``step`` (from 1) is done. Every rank calls it after each step.
 
-        ``leaving`` says that it is this attempt's last, so that the record is exact.
+        ``samples`` are those that this rank used in it; ``leaving`` says that it is this attempt's last, so that it
+        is printed.
         """
-        now = time.time()
-        if "first_step" not in self._beat:
-            self._beat |= {"first_step": step, "first_step_time": now}
-        self._beat |= {"step": step, "total_steps": self.total_steps, "epoch": epoch, "loss": loss, "time": now}
-        first, last = step == self._beat["first_step"], leaving or step == self.total_steps
-        if first or last or now - self._written >= (HEARTBEAT if self.rank else RANK_0_HEARTBEAT):
-            self._heartbeat(now)
-        if self.rank == 0 and (first or last or step % self.log_every == 0):
-            self._log(step, epoch, loss, learning_rate, now)
+        self.heartbeat.step(step, epoch=epoch, loss=loss, samples=samples)
+        noted = step in {self._first, self.total_steps} or leaving or step % self.log_every == 0
+        if self.rank == 0 and noted:
+            self._log(step, epoch, loss, learning_rate, time.time())
 
-    def _heartbeat(self, now: float) -> None:
-        if self._folder is not None:
-            with self._best_effort():
-                write_json(self._folder / contract.progress_file(self.rank), self._beat, durable=False)
-        self._written = now
+    def phase(self, phase: Phase) -> AbstractContextManager[None]:
+        """The body is ``phase``: it has a time limit of its own, and its time is accounted for."""
+        return self.heartbeat.phase(phase)
+
+    def batches(self, loader: Iterable[T]) -> Iterator[T]:
+        """``loader``, with the time spent waiting for it counted as data wait."""
+        batches = iter(loader)
+        while True:
+            with self.heartbeat.phase(Phase.DATA):
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+            yield batch
 
     def _log(self, step: int, epoch: int, loss: float, learning_rate: float, now: float) -> None:
         rate = (step - self._resumed_from) / max(time.monotonic() - self._began, 1e-9)

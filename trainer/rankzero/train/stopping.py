@@ -22,8 +22,8 @@ class StopRequest:
     """
 
     def __init__(self, ranks: Ranks) -> None:
-        path = os.environ.get(contract.ENV_STOP_FILE)
-        self._file = Path(path) if path else None
+        folder = os.environ.get(contract.ENV_ATTEMPT_DIR)
+        self._file = Path(folder, contract.STOP_FILE) if folder else None
         self._ranks = ranks
         self._noted = False
         self._target: int | None = None

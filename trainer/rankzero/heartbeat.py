@@ -1,0 +1,245 @@
+"""A rank's heartbeat: a small record in its node's memory, written by the rank and read by its launcher.
+
+Writing is a few stores into mapped memory, so a loop can do it many times a step. The reader needs no answer from
+the rank, which may hang, be stopped or be dead. Standard library only: the launcher imports this too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import faulthandler
+import math
+import mmap
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from rankzero import contract
+
+VERSION = 1
+STEPS_REMEMBERED = 51
+"""Steps whose median is the step time."""
+READ_TRIES = 100
+STACK_SIGNAL = signal.SIGRTMIN + 6
+"""Asks a rank for the stacks of its threads; it answers from C, also where its main thread hangs in a collective."""
+
+
+class Phase(IntEnum):
+    """What a rank is doing. Before its first step it is starting, between steps it is training."""
+
+    STARTUP = 0
+    PREPARATION = 1
+    TRAINING = 2
+    DATA = 3
+    FORWARD = 4
+    BACKWARD = 5
+    SYNC = 6
+    CHECKPOINT = 7
+    EVALUATION = 8
+    ENDING = 9
+
+    @property
+    def label(self) -> str:
+        """As people and records read it."""
+        return self.name.lower()
+
+
+STEPPING = frozenset({Phase.TRAINING, Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.SYNC})
+"""Phases that are part of every step."""
+
+
+class _Record(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint64),
+        ("phase", ctypes.c_uint64),
+        ("saves_on_stop", ctypes.c_uint64),
+        ("step", ctypes.c_int64),
+        ("total_steps", ctypes.c_int64),
+        ("epoch", ctypes.c_int64),
+        ("samples", ctypes.c_int64),
+        ("resumed_from", ctypes.c_int64),
+        ("first_step", ctypes.c_int64),
+        ("loss", ctypes.c_double),
+        ("time", ctypes.c_double),
+        ("first_step_time", ctypes.c_double),
+        ("moved", ctypes.c_double),
+        ("step_seconds", ctypes.c_double),
+        ("save_seconds", ctypes.c_double),
+        ("seconds", ctypes.c_double * len(Phase)),
+    )
+
+
+class _Memory(ctypes.Structure):
+    """What both sides see. Record ``count % 2`` is whole: the next one is written beside it, then counted.
+
+    So a rank that is killed or loses its core in the middle of a write leaves its last record as it was.
+    """
+
+    _fields_ = (("version", ctypes.c_uint64), ("count", ctypes.c_uint64), ("records", _Record * 2))
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a rank last said.
+
+    ``time`` and ``first_step_time`` are seconds since the epoch, ``moved`` is monotonic time of this machine,
+    ``step_seconds`` the median of the last steps, ``save_seconds`` the time of the last checkpoint, ``seconds`` the
+    time spent in each phase that is over. ``first_step`` is 0 before the first step of the attempt.
+    """
+
+    pid: int
+    phase: Phase
+    saves_on_stop: bool
+    step: int
+    total_steps: int
+    epoch: int
+    samples: int
+    resumed_from: int
+    first_step: int
+    loss: float
+    time: float
+    first_step_time: float
+    moved: float
+    step_seconds: float
+    save_seconds: float
+    seconds: dict[str, float]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON, with what is not known yet left out; what means nothing on another machine is left out too."""
+        document = {**dataclasses.asdict(self), "phase": self.phase.label}
+        document["loss"] = self.loss if math.isfinite(self.loss) else None  # JSON has no NaN
+        del document["pid"], document["moved"]
+        if not self.first_step:
+            for key in ("first_step", "first_step_time", "step", "time", "loss"):
+                del document[key]
+        return document
+
+
+class Heartbeat:
+    """A rank's own end. Without a path it beats for nobody, so that scripts need not ask."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        if path is None:
+            self._memory = _Memory()
+        else:
+            with path.open("w+b") as file:
+                file.truncate(ctypes.sizeof(_Memory))
+                self._memory = _Memory.from_buffer(mmap.mmap(file.fileno(), ctypes.sizeof(_Memory)))
+        self._since = self._stepped = time.monotonic()
+        self._steps: deque[float] = deque(maxlen=STEPS_REMEMBERED)
+        self._record = _Record(pid=os.getpid(), moved=self._since)
+        self._publish()
+        self._memory.version = VERSION
+
+    @contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """The body is ``phase``; afterwards goes on what was before."""
+        before = Phase(self._record.phase)
+        began = time.monotonic()
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            if phase is Phase.CHECKPOINT:
+                self._record.save_seconds = time.monotonic() - began
+            self.enter(before)
+
+    def enter(self, phase: Phase) -> None:
+        """From now on this rank is in ``phase``."""
+        self._switch(phase)
+        self._publish()
+
+    def begin(self, *, total_steps: int, resumed_from: int, saves_on_stop: bool) -> None:
+        """What this attempt is about."""
+        self._record.total_steps = total_steps
+        self._record.resumed_from = resumed_from
+        self._record.saves_on_stop = saves_on_stop
+        self._publish()
+
+    def step(self, step: int, *, epoch: int, loss: float, samples: int = 0) -> None:
+        """Optimizer step ``step`` (from 1) is done; ``samples`` are those that this rank has used in it."""
+        record, wall = self._record, time.time()
+        self._switch(Phase.TRAINING)
+        if record.first_step:
+            self._steps.append(self._since - self._stepped)
+            record.step_seconds = median(self._steps)
+        else:
+            record.first_step, record.first_step_time = step, wall
+        self._stepped = self._since
+        record.step, record.epoch, record.loss, record.time = step, epoch, loss, wall
+        record.samples += samples
+        self._publish()
+
+    @property
+    def beat(self) -> Beat:
+        """What a reader sees now."""
+        return _beat(self._record)
+
+    def _switch(self, phase: Phase) -> None:
+        now = time.monotonic()
+        self._record.seconds[self._record.phase] += now - self._since
+        self._record.phase = phase
+        self._record.moved = self._since = now
+
+    def _publish(self) -> None:
+        count = self._memory.count + 1
+        self._memory.records[count % 2] = self._record
+        self._memory.count = count
+
+
+def read(path: Path) -> Beat | None:
+    """The last heartbeat in ``path``; None where the rank has not begun to beat."""
+    size = ctypes.sizeof(_Memory)
+    try:
+        with path.open("rb", buffering=0) as file:
+            for _ in range(READ_TRIES):
+                raw, again = os.pread(file.fileno(), size, 0), os.pread(file.fileno(), size, 0)
+                if len(again) < size:
+                    return None
+                memory, later = _Memory.from_buffer_copy(raw), _Memory.from_buffer_copy(again)
+                if memory.count == later.count:  # so what was copied is not what is being written
+                    break
+    except FileNotFoundError:
+        return None
+    return _beat(memory.records[memory.count % 2]) if memory.version == VERSION else None
+
+
+def _beat(record: _Record) -> Beat:
+    values = {name: getattr(record, name) for name, _ in _Record._fields_}
+    values["phase"] = Phase(record.phase)
+    values["saves_on_stop"] = bool(record.saves_on_stop)
+    values["seconds"] = {phase.label: record.seconds[phase] for phase in Phase if record.seconds[phase]}
+    return Beat(**values)
+
+
+_current: Heartbeat | None = None
+
+
+def current() -> Heartbeat:
+    """This process's heartbeat: where its launcher looks, or nowhere without one. Every rank has its own."""
+    global _current
+    if _current is None:
+        folder, rank = os.environ.get(contract.ENV_ATTEMPT_DIR), int(os.environ.get("RANK", 0))
+        if folder:  # before the first beat: only a rank that beats is asked
+            _write_stacks_when_asked(Path(folder, contract.stack_file(rank)))
+        _current = Heartbeat(Path(folder, contract.heartbeat_file(rank)) if folder else None)
+    return _current
+
+
+_stacks: IO[bytes] | None = None
+"""Kept open: faulthandler writes to its descriptor."""
+
+
+def _write_stacks_when_asked(path: Path) -> None:
+    global _stacks
+    _stacks = path.open("wb", buffering=0)
+    faulthandler.register(STACK_SIGNAL, file=_stacks, all_threads=True)
