@@ -192,9 +192,9 @@ class _Display:
         if where != self._said:
             self._said = where
             self.say(where)
-        if not progress:
+        if "step" not in progress:
             return
-        note = f"loss {progress['loss']:.3f}"
+        note = "loss nan" if progress["loss"] is None else f"loss {progress['loss']:.3f}"
         self._bar.update(
             self._task, description=where, completed=progress["step"], total=progress["total_steps"], note=note
         )

@@ -45,6 +45,26 @@ def test_a_running_run_is_told_by_rank_0(api: FakeApi) -> None:
     assert any("step 5 of 10" in line for line in lines(document))
 
 
+def test_a_run_before_its_first_step_says_what_its_ranks_do(api: FakeApi) -> None:
+    api.put_workload(replicas=2)
+    page = running()
+    ranks = [{"rank": 0, "phase": "startup", "still": 3.2}, {"rank": 1, "phase": "preparation", "still": 61.0}]
+    page["group"] |= {"progress": {"total_steps": 10, "attempt": 1}, "ranks": ranks, "time_s": {"startup": 3.0}}
+    api.answers[PAGE] = (200, page)
+    said = lines(collect(run_of(api)))
+    assert "  ranks: 1 in startup, 1 in preparation; rank 1 in preparation for 61 s" in said
+    assert any("startup 3 s" in line for line in said)
+    assert not any("step" in line for line in said)
+
+
+def test_a_loss_that_is_no_number_is_shown_as_such(api: FakeApi) -> None:
+    api.put_workload(replicas=2)
+    page = running()
+    page["group"]["progress"]["loss"] = None
+    api.answers[PAGE] = (200, page)
+    assert any("loss nan" in line for line in lines(collect(run_of(api))))
+
+
 def test_a_run_that_has_ended_is_told_by_its_event(api: FakeApi) -> None:
     api.put_workload(replicas=0)
     api.put_events((150, outcome("succeeded")))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 from kubernetes import config
@@ -16,6 +17,7 @@ from rankzero import contract
 from rankzero.cluster.api import connect
 from rankzero.cluster.run import PodView, Run, Workload
 from rankzero.errors import ClusterError
+from rankzero.launch.ledger import sentence
 
 ENDED = "ended"
 """There is nothing left to run, and no Event that says why."""
@@ -83,11 +85,13 @@ def lines(document: dict[str, Any]) -> list[str]:
         file = f"{document['run']}/{document['run_id']}/{contract.OUTCOME_FILE}"
         said.append(f"  how it ended is no longer known here; see {file} on the checkpoint volume")
     progress = group.get("progress") or {}
-    if progress:
+    if "step" in progress:
         age = time.time() - progress["time"]
-        said.append(
-            f"  step {progress['step']} of {progress['total_steps']}, loss {progress['loss']:.4f}, {age:.0f} s ago"
-        )
+        loss = "nan" if progress["loss"] is None else f"{progress['loss']:.4f}"
+        said.append(f"  step {progress['step']} of {progress['total_steps']}, loss {loss}, {age:.0f} s ago")
+    said += _phases(group.get("ranks") or [])
+    if spent := (outcome or group).get("time_s"):
+        said.append(f"  {sentence(spent)}")
     if group.get("absent") and not outcome:
         said.append(f"  waiting for node rank {', '.join(map(str, group['absent']))}")
     elif document["waiting_for"]:
@@ -97,6 +101,16 @@ def lines(document: dict[str, Any]) -> list[str]:
     for attempt in (outcome or group).get("attempts", []):
         said.append(f"  attempt {attempt['attempt']}: {_attempt(attempt)}")
     return said
+
+
+def _phases(ranks: list[dict[str, Any]]) -> list[str]:
+    """What the ranks do, where they do not all train; and the one that has not moved for longest."""
+    phases = Counter(rank["phase"] for rank in ranks)
+    if not phases or set(phases) == {"training"}:
+        return []
+    slowest = max(ranks, key=lambda rank: float(rank["still"]))
+    parts = ", ".join(f"{count} in {phase}" for phase, count in phases.most_common())
+    return [f"  ranks: {parts}; rank {slowest['rank']} in {slowest['phase']} for {slowest['still']:.0f} s"]
 
 
 def _attempt(attempt: dict[str, Any]) -> str:

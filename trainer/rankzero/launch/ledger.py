@@ -58,7 +58,7 @@ def _accounts(attempts: list[dict[str, Any]], began: float, now: float) -> list[
 def goodput(spent: dict[str, float]) -> float:
     """Share of the whole time that went into steps that were kept, 0 to 1."""
     whole = sum(spent.values())
-    return spent[TRAINING] / whole if whole else 0.0
+    return spent.get(TRAINING, 0.0) / whole if whole else 0.0
 
 
 def sentence(spent: dict[str, float]) -> str:

@@ -1,0 +1,82 @@
+"""The pages that every launcher serves, read from real launchers."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.launch.conftest import MakeGroup
+from tests.launch.pods import Pod
+from tests.waiting import until
+
+
+def page(pod: Pod, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{pod.status_port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def metrics(pod: Pod) -> dict[str, float]:
+    """Figures by name and labels, as a Prometheus server reads them; none while the page does not answer."""
+    _, text = page(pod, "/metrics")
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {f"{s.name}{''.join(f'[{v}]' for v in s.labels.values())}": s.value for s in samples}
+
+
+def test_a_pod_is_alive_before_it_is_ready(make_group: MakeGroup) -> None:
+    """Known failure A12: what is not ready must not be killed, and what waits for its peers is not ready."""
+    group = make_group("wait")
+    member = group.pods[1].start()
+    until(lambda: page(member, "/healthz")[0] == 200, timeout=15, what="the page answers")
+    assert page(member, "/readyz")[0] == 503
+    group.pods[0].start()
+    until(lambda: page(member, "/readyz")[0] == 200, timeout=15, what="the pod has joined")
+    group.wait_for_workers(1, 2)
+    group.pods[0].delete()
+    until(lambda: member.status()["state"] == "waiting", timeout=15, what="rank 0 is missed")
+    assert page(member, "/readyz")[0] == 200  # it is not what is missing: nobody may drain it as if it were
+    group.pods[0].start()
+    group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+
+
+def test_figures_of_a_run_that_trains(make_group: MakeGroup) -> None:
+    group = make_group("step", procs=2).start()
+    until(lambda: metrics(group.pods[0]).get("rankzero_step", 0) > 3, timeout=20, what="a few steps")
+    seen = metrics(group.pods[0])
+    assert seen["rankzero_joined"] == 1
+    assert seen["rankzero_attempt"] == 1
+    assert seen["rankzero_total_steps"] == 1000
+    assert 0 < seen["rankzero_loss"] < 1
+    assert 0.02 <= seen["rankzero_step_seconds"] < 1
+    assert {f"rankzero_rank_step[{rank}]" for rank in range(4)} <= seen.keys()
+    assert "rankzero_step" not in metrics(group.pods[1])
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+
+
+def test_attempts_are_counted_by_cause_with_the_time_they_cost(make_group: MakeGroup) -> None:
+    group = make_group("fail", "1", "1", "1").start()
+    group.wait_for_workers(2, 2)
+    seen = metrics(group.pods[0])
+    assert seen["rankzero_attempts_total[worker]"] == 1
+    assert seen["rankzero_lost_seconds[worker]"] > 0
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+    assert group.outcome()["time_s"].keys() >= {"training", "lost work", "waiting for pods", "stalled"}
+    assert "goodput" in group.pods[0].output
+
+
+@pytest.mark.parametrize("path", ["/", "/status/x", "/metrics2"])
+def test_another_path_names_those_that_exist(make_group: MakeGroup, path: str) -> None:
+    pod = make_group("wait", nodes=1).start().pods[0]
+    until(lambda: page(pod, "/healthz")[0] == 200, timeout=15, what="the page answers")
+    assert page(pod, path) == (404, '{"paths": ["/healthz", "/readyz", "/status", "/metrics"]}\n')
