@@ -51,6 +51,7 @@ def test_a_pod_is_alive_before_it_is_ready(make_group: MakeGroup) -> None:
 def test_figures_of_a_run_that_trains(make_group: MakeGroup) -> None:
     group = make_group("step", procs=2).start()
     until(lambda: metrics(group.pods[0]).get("rankzero_step", 0) > 3, timeout=20, what="a few steps")
+    until(lambda: "rankzero_rank_step[3]" in metrics(group.pods[0]), timeout=20, what="the other pod's ranks")
     seen = metrics(group.pods[0])
     assert seen["rankzero_joined"] == 1
     assert seen["rankzero_attempt"] == 1
