@@ -1,0 +1,58 @@
+"""The guides show what the result files hold, and say so where there is none."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from bench import result_file
+from bench.recovery import summary
+from bench.recovery.__main__ import head
+from bench.recovery.events import EVENTS
+from bench.recovery.forms import KEYS
+from rankzero.errors import ConfigError
+from scripts.generate import files, measured
+
+FACTS = {"kubernetes": "v1.37.2", "torch": "2.13.0", "python": "3.11.2"}
+
+
+@pytest.fixture
+def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the guide without a result file beside it."""
+    path = tmp_path / "recovery.md"
+    path.write_text(files.RECOVERY.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(files, "RECOVERY", path)
+    monkeypatch.setattr(result_file, "FOLDER", tmp_path / "results")
+    return path
+
+
+def test_a_guide_without_a_result_says_how_to_get_one(guide: Path) -> None:
+    assert "Not measured yet" in measured.recovery()
+    guide.write_text(measured.recovery())
+    assert measured.recovery() == guide.read_text()  # and stays the same when it is generated again
+
+
+def test_the_guide_has_the_times_the_targets_and_what_was_chosen(guide: Path) -> None:
+    options = argparse.Namespace(repetitions=2, give_up=150.0)
+    samples: summary.Samples = {form: {event: [2.0, 4.0] for event in EVENTS} for form in KEYS}
+    samples["torchrun-c10d"]["worker_killed"] = [None, None]
+    found = {**head(options, "registry.example.com/trainer:1", FACTS), **summary.document(samples, 150.0)}
+    result_file.write("recovery", found)
+    text = measured.recovery()
+    before, _, after = guide.read_text().partition("Not measured yet")
+    assert text.startswith(before[:200])
+    assert text.endswith(after[-200:])
+    assert "| pod 1 deleted, to the next step | 3.0 (2.0 to 4.0) | 3.0 (2.0 to 4.0), 1.0 x |" in text
+    assert ">150 (>150 to >150), >50.0 x |" in text
+    assert "| worker_killed_s | 1.5 | 3.0 | missed |" in text
+    assert "image `trainer:1`" in text
+    assert "registry.example.com" not in text
+    assert "torch 2.13.0" in text
+
+
+def test_a_guide_that_lost_its_place_for_the_table_is_an_error(guide: Path) -> None:
+    guide.write_text("# no marks\n")
+    with pytest.raises(ConfigError, match="0 places for recovery"):
+        measured.recovery()
