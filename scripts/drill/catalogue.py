@@ -94,6 +94,15 @@ DRILLS = (
         power=Power.LAB,
     ),
     Drill(
+        name="rank-frozen",
+        done="SIGSTOP to the training process of pod 1",
+        expected="the stalled rank is named with its phase, the attempt ends, the next one goes on",
+        within=45,
+        disturb=faults.signal_worker(1, "SIGSTOP"),
+        causes=(Record("stalled", "rank 1.*stopped by a signal"),),
+        values={"launch": {"stall": {"least": 10}}},
+    ),
+    Drill(
         name="network-cut-short",
         done=f"all packets of pod 1 are dropped for {node_faults.CUT_FOR:g} s",
         expected="the attempt goes on where it stood: no restart, no step repeated",

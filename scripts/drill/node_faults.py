@@ -98,7 +98,7 @@ def occupy_port(scene: Scene) -> None:
 
 def free_port(scene: Scene) -> None:
     """When pod 0 has said what is in its way, and ended, the other program goes."""
-    said = f"the rendezvous port {TAKEN_PORT} cannot be used: Address already in use"
+    said = f"the rendezvous port {TAKEN_PORT} cannot be used: "
     template = "{.status.containerStatuses[0].lastState.terminated}"
 
     def has_said() -> bool:
