@@ -86,7 +86,7 @@ def _until_ended(scene: Scene) -> None:
     def has_ended() -> bool:
         group = scene.group()
         if progress := group.get("progress"):
-            scene.detail(f"attempt {group['attempt']} {group['state']}, step {progress['step']}")
+            scene.detail(f"attempt {group['attempt']} {group['state']}, step {progress.get('step', 0)}")
         return scene.run.outcome(RUN_ID) is not None
 
     scene.wait_until(has_ended, what="the end of the run", within=FIRST_STEP_WITHIN)
