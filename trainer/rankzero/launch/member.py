@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
-from rankzero.errors import Rank0UnreachableError
-from rankzero.launch import beats, protocol, reach, volume
-from rankzero.launch.environment import common_environment, worker_environments
+from rankzero.launch.environment import common_environment
 from rankzero.launch.gpus import Gpus
 from rankzero.launch.identity import Identity
-from rankzero.launch.interface import interface_of, source_address
+from rankzero.launch.joining import Joining
+from rankzero.launch.local_attempt import LocalAttempt
 from rankzero.launch.logs import Logs
 from rankzero.launch.memory import Cgroup, KillCount
 from rankzero.launch.processes import kill_strays, reap_strays
@@ -25,26 +22,21 @@ from rankzero.launch.protocol import (
     Dumped,
     Finish,
     Heartbeat,
-    Hello,
     Leaving,
     Message,
     ProtocolError,
-    Refused,
     Report,
     Save,
     Start,
     Stop,
     Stopped,
-    Welcome,
     WorkerFailed,
     WorkersDone,
     receive,
     send,
 )
 from rankzero.launch.starters import Starter, start_plainly
-from rankzero.launch.torchrun import start_torchrun
 from rankzero.launch.warm import Warmth
-from rankzero.launch.workers import WorkerGroup, could_not_start
 
 HEARTBEAT_EVERY = 1.0
 LEAVE_MARGIN = 5.0
@@ -73,19 +65,14 @@ class Member:
         self.state = "waiting"
         self.joined = False
         """True once this pod was part of the group, also while rank 0 is being replaced: it is not what is missing."""
-        self.waiting_reason = "has not tried to reach rank 0 yet"
         self.last_failure: WorkerFailed | None = None
         self.warmth: Warmth | None = None
         self._cgroup = cgroup
-        self._kills = KillCount(cgroup)
-        self._last_words = last_words
+        self._joining = Joining(launch, identity, last_words, say)
         self._logs = Logs(launch, identity.state_dir, say)
         self._gpus = Gpus(say)
-        self._group: WorkerGroup | None = None
+        self._attempt: LocalAttempt | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        """The attempt's, while there are workers."""
-        self._attempt = 0
         self._changing = asyncio.Lock()
         """Held while workers are started or stopped: a stop that is under way is waited for, not repeated."""
         self._idle = asyncio.Event()
@@ -107,8 +94,9 @@ class Member:
             await self.warmth.open()
         try:
             while True:
-                reader, self._writer = await self._join()
-                self.joined = True
+                self.state = "waiting"
+                reader, self._writer = await self._joining.join()
+                self.state, self.joined = "joined", True
                 finish = await self._session(reader, self._writer)
                 if finish is not None:
                     self.state = finish.state
@@ -121,9 +109,14 @@ class Member:
                 await self.warmth.close()
 
     @property
+    def waiting_for(self) -> str:
+        """Why this pod is not in the group; empty while it is."""
+        return self._joining.waiting_for
+
+    @property
     def attempt(self) -> int:
         """Number of the attempt whose workers run here; 0 without workers."""
-        return self._group.attempt if self._group is not None else 0
+        return self._attempt.number if self._attempt is not None else 0
 
     async def leave(self, reason: str) -> None:
         """This pod is being stopped: tell rank 0, and go when the whole group has saved and stopped.
@@ -140,71 +133,6 @@ class Member:
             async with asyncio.timeout(self.launch.stop_timeout + LEAVE_MARGIN):
                 await self._stop_workers(float(self.launch.stop_timeout))
 
-    # --- Joining -----------------------------------------------------------------------------------------
-
-    async def _join(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self.state = "waiting"
-        # Rank 0 talks to itself: no name, no Service, no policy in between.
-        host = self.identity.pod_ip if self.identity.node_rank == 0 else self.identity.rank0_host
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + self.launch.rank0_timeout
-        while True:
-            left = max(0.0, deadline - clock())
-            reader, writer = await reach.connect(host, self.launch.rendezvous_port, timeout=left, say=self._waiting)
-            reason = await self._greet(reader, writer, host)
-            if not reason:
-                self.state, self.waiting_reason = "joined", ""
-                return reader, writer
-            writer.close()
-            if clock() >= deadline:
-                raise Rank0UnreachableError(
-                    f"rank 0 did not take this pod in within {self.launch.rank0_timeout} s: {reason}",
-                    hint="look at the log of node rank 0",
-                )
-            if reason != self.waiting_reason:
-                self._waiting(reason)
-            await asyncio.sleep(reach.LONGEST_PAUSE)
-
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> str:
-        """Introduce this pod; why it is not taken in now, empty where it is. Raises where it never will be."""
-        me = self.identity
-        hello = Hello(
-            version=protocol.VERSION,
-            run=me.run_key,
-            node_rank=me.node_rank,
-            pod_name=me.pod_name,
-            pod_uid=me.pod_uid,
-            boot=me.boot,
-            node_name=me.node_name,
-            config_hash=me.config_hash,
-            last_words=self._last_words,
-        )
-        await send(writer, hello)
-        try:
-            async with asyncio.timeout(reach.CONNECT_TIMEOUT):
-                answer = await receive(reader)
-        except TimeoutError:
-            return "something accepts connections in rank 0's place and does not answer; a proxy, or a hung launcher"
-        except ProtocolError as error:
-            raise Rank0UnreachableError(
-                f"{host}:{self.launch.rendezvous_port} is not a rankzero coordinator: {error}",
-                hint="another program listens on this port of the pod or, with the host network, of the node",
-            ) from error
-        if isinstance(answer, Welcome):
-            self.say(f"joined the group of {answer.nodes} as node rank {me.node_rank}")
-            return ""
-        if isinstance(answer, Refused):
-            if answer.final:
-                raise Rank0UnreachableError(
-                    f"rank 0 refused this pod: {answer.reason}", hint="look for a second release or an old pod"
-                )
-            return f"rank 0 does not take this pod in: {answer.reason}"
-        return "rank 0 closed the connection"
-
-    def _waiting(self, reason: str) -> None:
-        self.waiting_reason = reason
-        self.say(reason)
-
     # --- Working -----------------------------------------------------------------------------------------
 
     async def _session(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Finish | None:
@@ -216,10 +144,10 @@ class Member:
                     return message
                 if isinstance(message, Start):
                     await self._start_workers(message, writer)
-                elif isinstance(message, Save):
-                    self._ask_to_save()
-                elif isinstance(message, Dump):
-                    await send(writer, Dumped(message.attempt, await self._dump()))
+                elif isinstance(message, Save) and self._attempt is not None:
+                    self._attempt.ask_to_save()
+                elif isinstance(message, Dump) and self._attempt is not None:
+                    await send(writer, Dumped(message.attempt, await self._attempt.dump()))
                 elif isinstance(message, Stop):
                     self.say(f"stopping the workers of attempt {message.attempt}: {message.reason}")
                     report = await self._stop_workers(message.grace)
@@ -247,67 +175,33 @@ class Member:
             if not isinstance(message, Heartbeat):
                 return message
 
-    async def _start_workers(self, start: Start, writer: asyncio.StreamWriter) -> None:
+    async def _start_workers(self, order: Start, writer: asyncio.StreamWriter) -> None:
         async with self._changing:
             self.state = "running"
             self._idle.clear()
             await self._gpus.wait_until_free()
-            self._folder = beats.attempt_folder(start.attempt)
-            self._attempt = start.attempt
-            folder = Path(self._folder.name)
+            attempt = self._attempt = LocalAttempt(
+                order, self.launch, self.identity, self._logs, KillCount(self._cgroup), self.say
+            )
             starter: Starter = start_plainly
             base = {**os.environ, contract.ENV_CONFIG: self.config_path}
             if self.warmth is not None:
                 starter, extra = await self.warmth.starter()
                 base |= extra
-            environments = worker_environments(base, self.launch, self.identity, start, self._interface(start), folder)
-            script = [self.launch.script, *self.launch.args]
-            node_rank = self.identity.node_rank
-            self._kills = KillCount(self._cgroup)
-            try:
-                if self.launch.method == "torchrun":
-                    self._group = await start_torchrun(
-                        script, environments, folder, self.launch.stop_timeout, start.attempt, node_rank, self._logs
-                    )
-                else:
-                    self._group = await WorkerGroup.start(
-                        starter, script, environments, start.attempt, node_rank, self._logs
-                    )
-            except (OSError, ValueError) as error:
-                rank = self.identity.node_rank * self.launch.procs_per_node
-                await self._report(could_not_start(error, start.attempt, self.identity.node_rank, rank), writer)
-                return
-            self._group.on_end(lambda failure: self._workers_ended(failure, start.attempt, writer))
+            await attempt.start(starter, base, lambda failure: self._workers_ended(failure, attempt, writer))
 
     async def _remember_gpus(self) -> None:
         async with self._changing:  # no worker starts before, and nobody takes nvidia-smi for a stray
             await self._gpus.remember()
 
-    def _ask_to_save(self) -> None:
-        if self._folder is not None:
-            self.say("asking the workers to save and leave")
-            Path(self._folder.name, contract.STOP_FILE).touch()
-
-    async def _dump(self) -> dict[str, str]:
-        """Collect what the local ranks are doing and keep it on the volume; returns where each rank is."""
-        if self._folder is None:
-            return {}
-        folder = Path(self._folder.name)
-        where = await beats.dump(folder, self._ranks)
-        target = self.identity.state_dir / contract.evidence_dir(self._attempt)
-        await volume.attempt(lambda: beats.keep(folder, target), None, self.say)
-        return where
-
-    async def _workers_ended(self, failure: WorkerFailed | None, attempt: int, writer: asyncio.StreamWriter) -> None:
+    async def _workers_ended(
+        self, failure: WorkerFailed | None, attempt: LocalAttempt, writer: asyncio.StreamWriter
+    ) -> None:
+        await send(writer, attempt.report())
         if failure is None:
-            await send(writer, self._beat())
-            await send(writer, WorkersDone(attempt))
-        else:
-            await self._report(failure, writer)
-
-    async def _report(self, failure: WorkerFailed, writer: asyncio.StreamWriter) -> None:
-        self.last_failure = failure = self._kills.explain(failure)
-        await send(writer, self._beat())
+            await send(writer, WorkersDone(attempt.number))
+            return
+        self.last_failure = failure = attempt.explain(failure)
         await send(writer, failure)
         self.say(failure.summary)
         self._logs.show_end(failure)
@@ -315,30 +209,19 @@ class Member:
     async def _stop_workers(self, grace: float) -> Report | None:
         """Returns what the ranks said last, where there were any."""
         async with self._changing:
-            if self._group is not None:
-                await self._group.stop(grace)
-                self._group = None
+            if self._attempt is not None:
+                await self._attempt.stop(grace)
             if left := await kill_strays(self._known_processes()):
                 self.say(f"processes {left} do not end even by SIGKILL; going on beside them")
             await self._logs.close()
-            last = None
-            if self._folder is not None:
-                last = beats.report(self._attempt, Path(self._folder.name), self._ranks)
-                self._folder.cleanup()
-                self._folder = None
+            report = self._attempt.close() if self._attempt is not None else None
+            self._attempt = None
             self._idle.set()
-            return last
+            return report
 
     def _beat(self) -> Heartbeat | Report:
         """This member is alive, and so are its ranks where it has any."""
-        if self._folder is None:
-            return Heartbeat()
-        return beats.report(self._attempt, Path(self._folder.name), self._ranks)
-
-    @property
-    def _ranks(self) -> range:
-        first = self.identity.node_rank * self.launch.procs_per_node
-        return range(first, first + self.launch.procs_per_node)
+        return self._attempt.report() if self._attempt is not None else Heartbeat()
 
     async def _keep_beating(self, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -348,18 +231,5 @@ class Member:
             await asyncio.sleep(HEARTBEAT_EVERY)
 
     def _known_processes(self) -> set[int]:
-        workers = {worker.pid for worker in self._group.workers} if self._group is not None else set()
+        workers = self._attempt.pids if self._attempt is not None else set()
         return workers | (self.warmth.pids if self.warmth is not None else set())
-
-    def _interface(self, start: Start) -> str:
-        """Name of the interface towards rank 0; rank 0 takes the one that owns its own address."""
-        address = start.master_address
-        try:
-            name = interface_of(address if self.identity.node_rank == 0 else source_address(address))
-        except OSError as error:
-            name, reason = "", f": {error.strerror}"
-        else:
-            reason = ""
-        if not name:
-            self.say(f"no interface owns the address towards {address}{reason}; NCCL and gloo choose by themselves")
-        return name

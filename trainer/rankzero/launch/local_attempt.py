@@ -1,0 +1,121 @@
+"""One node's part in one attempt: its folder, its workers, what they say, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rankzero import contract
+from rankzero.config import LaunchConfig
+from rankzero.launch import beats, volume
+from rankzero.launch.environment import worker_environments
+from rankzero.launch.identity import Identity
+from rankzero.launch.interface import interface_of, source_address
+from rankzero.launch.logs import Logs
+from rankzero.launch.memory import KillCount
+from rankzero.launch.protocol import Report, Start, WorkerFailed
+from rankzero.launch.starters import Starter
+from rankzero.launch.torchrun import start_torchrun
+from rankzero.launch.workers import OnEnd, WorkerGroup, could_not_start
+
+KEEP_WITHIN = 3.0
+"""Seconds to copy evidence to the volume: a volume that hangs may be why the attempt has stalled."""
+
+
+class LocalAttempt:
+    """From :meth:`start` to :meth:`stop`. ``say`` prints a line for a person."""
+
+    def __init__(
+        self,
+        order: Start,
+        launch: LaunchConfig,
+        identity: Identity,
+        logs: Logs,
+        kills: KillCount,
+        say: Callable[[str], None],
+    ) -> None:
+        self.number = order.attempt
+        self._order = order
+        self._launch = launch
+        self._identity = identity
+        self._logs = logs
+        self._kills = kills
+        self._say = say
+        self._scratch = beats.attempt_folder(order.attempt)
+        self._folder = Path(self._scratch.name)
+        self._group: WorkerGroup | None = None
+        first = identity.node_rank * launch.procs_per_node
+        self._ranks = range(first, first + launch.procs_per_node)
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that this launcher has started for it."""
+        return {worker.pid for worker in self._group.workers} if self._group is not None else set()
+
+    async def start(self, starter: Starter, base: Mapping[str, str], on_end: OnEnd) -> None:
+        """Start one worker per local rank, or one torchrun for them.
+
+        ``on_end`` is called once: with None when all have ended with status 0, or with the first failure; workers that
+        cannot be started are one.
+        """
+        launch, node_rank = self._launch, self._identity.node_rank
+        environments = worker_environments(base, launch, self._identity, self._order, self._interface(), self._folder)
+        script = [launch.script, *launch.args]
+        try:
+            if launch.method == "torchrun":
+                self._group = await start_torchrun(
+                    script, environments, self._folder, launch.stop_timeout, self.number, node_rank, self._logs
+                )
+            else:
+                self._group = await WorkerGroup.start(starter, script, environments, self.number, node_rank, self._logs)
+        except (OSError, ValueError) as error:
+            await on_end(could_not_start(error, self.number, node_rank, self._ranks[0]))
+            return
+        self._group.on_end(on_end)
+
+    def explain(self, failure: WorkerFailed) -> WorkerFailed:
+        """With what the kernel says of memory."""
+        return self._kills.explain(failure)
+
+    def ask_to_save(self) -> None:
+        """Have the workers save at a step that all ranks agree on, and leave."""
+        self._say("asking the workers to save and leave")
+        (self._folder / contract.STOP_FILE).touch()
+
+    def report(self) -> Report:
+        """What the local ranks last said."""
+        return beats.report(self.number, self._folder, self._ranks)
+
+    async def dump(self) -> dict[str, str]:
+        """Collect what the local ranks are doing and keep it on the volume; returns where each rank is."""
+        where = await beats.dump(self._folder, self._ranks)
+        target = self._identity.state_dir / contract.evidence_dir(self.number)
+        keeping = volume.attempt(lambda: beats.keep(self._folder, target), None, self._say)
+        await asyncio.wait({asyncio.create_task(keeping)}, timeout=KEEP_WITHIN)
+        return where
+
+    async def stop(self, grace: float) -> None:
+        """End the workers: SIGTERM, up to ``grace`` seconds, SIGKILL. Returns when none is left."""
+        if self._group is not None:
+            await self._group.stop(grace)
+            self._group = None
+
+    def close(self) -> Report:
+        """The workers are gone: what they said last. Removes the folder."""
+        report = self.report()
+        self._scratch.cleanup()
+        return report
+
+    def _interface(self) -> str:
+        """Name of the interface towards rank 0; rank 0 takes the one that owns its own address."""
+        address = self._order.master_address
+        try:
+            name = interface_of(address if self._identity.node_rank == 0 else source_address(address))
+        except OSError as error:
+            name, reason = "", f": {error.strerror}"
+        else:
+            reason = ""
+        if not name:
+            self._say(f"no interface owns the address towards {address}{reason}; NCCL and gloo choose by themselves")
+        return name
