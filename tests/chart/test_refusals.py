@@ -37,13 +37,15 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"terminationGracePeriodSeconds": 20},
-        "terminationGracePeriodSeconds is 20 but launch.saveTimeout and launch.stopTimeout make 50, so pods are killed "
-        "before they have saved and stopped: set terminationGracePeriodSeconds above 50",
+        "terminationGracePeriodSeconds is 20 but launch.saveTimeout, launch.stopTimeout and the launcher's own 10 s "
+        "make 60, so pods are killed before they have saved and stopped: "
+        "set terminationGracePeriodSeconds to at least 60",
     ),
     (
         {"launch.stopTimeout": 300},
-        "terminationGracePeriodSeconds is 60 but launch.saveTimeout and launch.stopTimeout make 330, so pods are "
-        "killed before they have saved and stopped: set terminationGracePeriodSeconds above 330",
+        "terminationGracePeriodSeconds is 60 but launch.saveTimeout, launch.stopTimeout and the launcher's own 10 s "
+        "make 340, so pods are killed before they have saved and stopped: "
+        "set terminationGracePeriodSeconds to at least 340",
     ),
     (
         {"launch.rendezvousPort": 29510},
@@ -177,7 +179,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"procsPerNode": 8, "resources.gpus": 4, "train.backend": "gloo"},
     {"nodes": 1, "checkpoints.accessMode": "ReadWriteOnce"},
     {"nodes": 2, "checkpoints": {"accessMode": "ReadWriteOnce", "existingClaim": "shared"}},
-    {"terminationGracePeriodSeconds": 51},
+    {"terminationGracePeriodSeconds": 60},
     {"launch.rendezvousPort": 40000, "launch.statusPort": 65535},
     {"network.hostNetwork": True, "launch": {"script": "/a.py", "rendezvousPort": 29999, "statusPort": 1024}},
     {"shm.size": "2047Mi", "resources.memory": "2Gi"},

@@ -78,6 +78,7 @@ class Pod:
     def delete(self) -> None:
         """SIGKILL for the launcher and all that it started."""
         assert self.process is not None
+        os.kill(self.process.pid, signal.SIGSTOP)  # or it would start a worker between the look and the kill
         # From the top: a launcher that still lives would tell its group what happens to its workers.
         for pid in [self.process.pid, *descendants(self.process.pid)]:
             with contextlib.suppress(ProcessLookupError):

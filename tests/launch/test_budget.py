@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from rankzero import contract
 from rankzero.launch.budget import give_up, without_progress
 
@@ -34,6 +36,23 @@ def test_attempts_that_gain_no_step_count_and_a_gained_step_starts_over() -> Non
     fourth = [*stuck, attempt("worker", step=5, error="d")]
     assert give_up(fourth, LIMIT) == "3 attempts in a row gained no step; the last: why"
     assert without_progress([*fourth, attempt("worker", step=6)]) == 0
+
+
+def test_steps_that_no_checkpoint_keeps_are_no_progress() -> None:
+    """Each attempt comes a little further, and all of it is lost."""
+    records = [attempt("worker", step=step, error=str(step), saved_step=100) for step in (150, 160, 170, 180)]
+    assert without_progress(records) == 3
+    assert give_up(records, LIMIT) == "3 attempts in a row gained no new checkpoint; the last: why"
+    assert without_progress([*records, attempt("worker", step=210, saved_step=200)]) == 0
+
+
+@pytest.mark.parametrize("code", [contract.EXIT_USAGE, contract.EXIT_DO_NOT_RETRY])
+def test_a_status_that_says_so_is_not_retried(code: int) -> None:
+    assert "this status is not retried" in give_up([attempt("worker", step=5, code=code)], LIMIT)
+
+
+def test_a_stall_counts() -> None:
+    assert without_progress([attempt("stalled", step=5)] * 4) == 3
 
 
 def test_a_lost_pod_between_two_failures_neither_counts_nor_forgives() -> None:

@@ -137,6 +137,10 @@ def flight_file(rank: int | str = "") -> str:
 EXIT_OK = 0
 EXIT_USAGE = 64
 """The command line, the environment or ``train.yaml`` is wrong: retrying cannot help."""
+EXIT_DO_NOT_RETRY = 65
+"""A script ends with it to say: the same again cannot help. The run fails at once."""
+EXIT_NO_PROGRESS = 66
+"""The budget is spent, and no worker left a code of its own: attempts stalled, or containers died."""
 EXIT_RANK0_UNREACHABLE = 68
 """Rank 0 was not reached, or the group did not become complete, within the deadline."""
 EXIT_PREFLIGHT = 69
@@ -145,6 +149,11 @@ EXIT_INTERNAL = 70
 """A bug in rankzero itself."""
 EXIT_REQUEUE = 75
 """Stopped from outside (preemption); a later attempt resumes from the last checkpoint."""
+
+# --- Time to leave ---------------------------------------------------------------------------------------
+
+LEAVE_MARGIN = 10
+"""Seconds that a pod needs to leave beyond launch.saveTimeout and launch.stopTimeout: its grace must hold all three."""
 
 # --- Kubernetes: labels, annotations, event reasons -----------------------------------------------------
 

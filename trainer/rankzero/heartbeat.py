@@ -68,6 +68,7 @@ class _Record(ctypes.Structure):
         ("samples", ctypes.c_int64),
         ("resumed_from", ctypes.c_int64),
         ("first_step", ctypes.c_int64),
+        ("saved_step", ctypes.c_int64),
         ("loss", ctypes.c_double),
         ("time", ctypes.c_double),
         ("first_step_time", ctypes.c_double),
@@ -93,7 +94,8 @@ class Beat:
 
     ``time`` and ``first_step_time`` are seconds since the epoch, ``moved`` is monotonic time of this machine,
     ``step_seconds`` the median of the last steps, ``save_seconds`` the time of the last checkpoint, ``seconds`` the
-    time spent in each phase that is over. ``first_step`` is 0 before the first step of the attempt.
+    time spent in each phase that is over. ``first_step`` is 0 before the first step of the attempt, ``saved_step``
+    is that of the newest good checkpoint, 0 before the first and -1 where the script does not tell.
     """
 
     pid: int
@@ -105,6 +107,7 @@ class Beat:
     samples: int
     resumed_from: int
     first_step: int
+    saved_step: int
     loss: float
     time: float
     first_step_time: float
@@ -136,7 +139,7 @@ class Heartbeat:
                 self._memory = _Memory.from_buffer(mmap.mmap(file.fileno(), ctypes.sizeof(_Memory)))
         self._since = self._stepped = time.monotonic()
         self._steps: deque[float] = deque(maxlen=STEPS_REMEMBERED)
-        self._record = _Record(pid=os.getpid(), moved=self._since)
+        self._record = _Record(pid=os.getpid(), moved=self._since, saved_step=-1)
         self._publish()
         self._memory.version = VERSION
 
@@ -163,6 +166,11 @@ class Heartbeat:
         self._record.total_steps = total_steps
         self._record.resumed_from = resumed_from
         self._record.saves_on_stop = saves_on_stop
+        self._publish()
+
+    def saved(self, step: int) -> None:
+        """The newest good checkpoint is that of ``step``; 0 where there is none yet."""
+        self._record.saved_step = step
         self._publish()
 
     def step(self, step: int, *, epoch: int, loss: float, samples: int = 0) -> None:

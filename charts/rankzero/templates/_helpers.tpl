@@ -66,7 +66,7 @@ labels:
 {{/* Seconds that a pod needs to save and stop: the values given, else the launcher's own defaults. */}}
 {{- define "rankzero.leaveSeconds" -}}
 {{- $launch := merge (deepCopy .Values.launch) (include "rankzero.launchDefaults" . | fromJson) }}
-{{- add $launch.saveTimeout $launch.stopTimeout }}
+{{- add $launch.saveTimeout $launch.stopTimeout $launch.leaveMargin }}
 {{- end }}
 
 {{/* A quantity with a unit, such as 1.5Gi, in whole MiB, rounded down. */}}

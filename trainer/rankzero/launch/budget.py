@@ -10,7 +10,7 @@ from rankzero.launch.causes import CONTAINER, STALLED, WORKER
 COUNTED = {WORKER, CONTAINER, STALLED}
 """Kinds of causes that say something about the script."""
 
-NOT_RETRIED = {contract.EXIT_USAGE}
+NOT_RETRIED = {contract.EXIT_USAGE, contract.EXIT_DO_NOT_RETRY}
 """Exit codes of a worker that say: the same again cannot help."""
 EARLY = 120.0
 """Seconds within which an attempt without a step ended before it began; scripts that report no steps may run longer."""
@@ -34,7 +34,7 @@ def give_up(attempts: list[dict[str, Any]], limit: int) -> str:
         return f"{cause['reason']} (this status is not retried)"
     counted = without_progress(attempts)
     if counted >= limit:
-        return f"{counted} attempts in a row gained no step; the last: {cause['reason']}"
+        return f"{counted} attempts in a row gained {_what(last)}; the last: {cause['reason']}"
     before = attempts[-2] if len(attempts) > 1 else None
     if before is None or not before.get("cause") or before["cause"]["kind"] != cause["kind"]:
         return ""
@@ -45,6 +45,10 @@ def give_up(attempts: list[dict[str, Any]], limit: int) -> str:
     return ""
 
 
+def _what(attempt: dict[str, Any]) -> str:
+    return "no new checkpoint" if attempt.get("saved_step", -1) >= 0 else "no step"
+
+
 def since_restart(attempts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The attempts since somebody started a failed run again: what failed before is forgiven."""
     ends = [index for index, attempt in enumerate(attempts) if attempt.get("run_failed")]
@@ -52,15 +56,23 @@ def since_restart(attempts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def without_progress(attempts: list[dict[str, Any]]) -> int:
-    """Attempts in a row, up to the last, that the script or its container ended without reaching a new step."""
+    """Attempts in a row, up to the last, that the script or its container ended without gaining anything.
+
+    What is gained is a new checkpoint, or a new step where the script does not tell of its checkpoints.
+    """
     best = counted = 0
     for attempt in since_restart(attempts):
-        step = attempt.get("last_step", 0)
-        if step > best:
-            best, counted = step, 0
+        gained = _gained(attempt)
+        if gained > best:
+            best, counted = gained, 0
         elif (cause := attempt.get("cause")) and cause["kind"] in COUNTED:
             counted += 1
     return counted
+
+
+def _gained(attempt: dict[str, Any]) -> int:
+    saved = int(attempt.get("saved_step", -1))
+    return saved if saved >= 0 else int(attempt.get("last_step", 0))
 
 
 def _is_early(attempt: dict[str, Any]) -> bool:

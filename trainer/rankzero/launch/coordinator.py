@@ -299,7 +299,7 @@ class Coordinator:
             self.say(
                 f"warning: a checkpoint takes {save:.0f} s and launch.saveTimeout is {allowed} s: a pod that is being "
                 f"stopped may be killed before all ranks have saved; set launch.saveTimeout to {wanted} and "
-                f"terminationGracePeriodSeconds above {wanted + self.launch.stop_timeout}"
+                f"terminationGracePeriodSeconds to {wanted + self.launch.stop_timeout + contract.LEAVE_MARGIN}"
             )
 
     def _note(self, cause: Cause) -> None:
@@ -314,9 +314,9 @@ class Coordinator:
         return budget.give_up(self.records.attempts, self.launch.attempts_without_progress)
 
     def _exit_code(self) -> int:
-        """That of the worker that failed last; a container that died leaves none."""
+        """That of the worker that failed last; a stall and a container that died leave none."""
         failure = self.records.attempts[-1]["cause"]["failure"]
-        return failure["exit_code"] if failure else contract.EXIT_INTERNAL
+        return failure["exit_code"] if failure else contract.EXIT_NO_PROGRESS
 
     async def _write_progress(self) -> None:
         """Keep progress.json up to date: after the loss of this pod it says how far the attempt came."""

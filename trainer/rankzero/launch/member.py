@@ -39,8 +39,6 @@ from rankzero.launch.starters import Starter, start_plainly
 from rankzero.launch.warm import Warmth
 
 HEARTBEAT_EVERY = 1.0
-LEAVE_MARGIN = 5.0
-"""Seconds beyond the time for saving until a pod that is being stopped acts without rank 0."""
 
 
 class Member:
@@ -127,10 +125,10 @@ class Member:
         if self._writer is not None:
             await send(self._writer, Leaving(reason))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.launch.save_timeout + LEAVE_MARGIN):
+                async with asyncio.timeout(self.launch.save_timeout + contract.LEAVE_MARGIN / 2):
                     await self._idle.wait()
         with contextlib.suppress(TimeoutError):  # a start that hangs is ended with the task that it belongs to
-            async with asyncio.timeout(self.launch.stop_timeout + LEAVE_MARGIN):
+            async with asyncio.timeout(self.launch.stop_timeout + contract.LEAVE_MARGIN / 2):
                 await self._stop_workers(float(self.launch.stop_timeout))
 
     # --- Working -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from rankzero import contract
 from rankzero.config import RunConfig
 from rankzero.errors import ConfigError, PreflightError
 from rankzero.launch.identity import Identity
@@ -28,7 +29,7 @@ def check(config: RunConfig, identity: Identity) -> list[str]:
             hint="give the path inside the image or on a mounted volume",
         )
     _check_volume(identity)
-    return _warnings()
+    return [*_warnings(), *_grace_warnings(config, identity)]
 
 
 def _check_volume(identity: Identity) -> None:
@@ -56,3 +57,15 @@ def _warnings() -> list[str]:
     if size <= DEFAULT_SHM:
         return [f"{SHM} has only {size // 2**20} MiB: data loader workers die with a bus error; set shm.size"]
     return []
+
+
+def _grace_warnings(config: RunConfig, identity: Identity) -> list[str]:
+    """The chart refuses it; a pod that somebody patched, or made without the chart, has only this."""
+    wanted = config.launch.save_timeout + config.launch.stop_timeout + contract.LEAVE_MARGIN
+    grace = identity.grace_seconds
+    if grace is None or grace >= wanted:
+        return []
+    return [
+        f"this pod is killed {grace} s after SIGTERM, but saving and stopping may take {wanted} s (launch.saveTimeout, "
+        f"launch.stopTimeout and {contract.LEAVE_MARGIN} s): set terminationGracePeriodSeconds to {wanted}"
+    ]

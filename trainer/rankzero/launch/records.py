@@ -217,7 +217,7 @@ def steps_of(attempt: int, progress: dict[str, Any]) -> dict[str, Any]:
     if progress.get("attempt") != attempt or "step" not in progress:
         return {}
     names = {"step": "last_step", "time": "last_time"}
-    keys = ("resumed_from", "first_step", "first_step_time", "step", "time", "seconds", "samples")
+    keys = ("resumed_from", "first_step", "first_step_time", "step", "time", "seconds", "samples", "saved_step")
     return {names.get(key, key): progress[key] for key in keys if key in progress}
 
 

@@ -61,6 +61,7 @@ class Checkpoints:
                 self._remove_all_but(step)
         dist.broadcast_object_list(problem)
         if not problem[0]:
+            heartbeat.current().saved(step)
             return True
         failure = CheckpointError(
             f"the checkpoint of step {step} could not be written: {problem[0]}",
@@ -83,6 +84,7 @@ class Checkpoints:
         chosen = [self._newest_good() if dist.get_rank() == 0 else None]
         dist.broadcast_object_list(chosen)
         if chosen[0] is None:
+            heartbeat.current().saved(0)
             return None
         state: dict[str, Any] = torch.load(
             self.state_dir / chosen[0] / STATE_FILE, map_location=device, weights_only=True
@@ -90,6 +92,7 @@ class Checkpoints:
         randoms = state.pop("random")
         if len(randoms) == dist.get_world_size():
             restore_random_state(randoms[dist.get_rank()])
+        heartbeat.current().saved(state["step"])
         return state
 
     def verify(self, path: Path) -> str:
