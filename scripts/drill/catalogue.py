@@ -157,6 +157,7 @@ DRILLS = (
         disturb=faults.damage_newest_checkpoint,
         causes=(Record("worker", r"rank 1 \(node rank 1\) .*SIGKILL"),),
         repeats=2 * EVERY_STEPS,
+        least_repeats=EVERY_STEPS,
         quick=True,
     ),
     Drill(
@@ -236,7 +237,7 @@ DRILLS = (
         expected="the attempt goes on",
         within=5,
         prepare=node_faults.bring_faketime,
-        disturb=node_faults.step_clock(1, "+3600"),
+        disturb=node_faults.step_clock(1, 3600),
         repeats=0,
         values={
             "network": {"env": node_faults.FAKETIME_ENVIRONMENT},

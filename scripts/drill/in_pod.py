@@ -1,10 +1,13 @@
 """What drills do inside a trainer container: ``python - COMMAND ARGUMENTS < in_pod.py``. Standard library only.
 
-signal worker|launcher|torchrun SIGNAL      to the process that trains, to PID 1, to torchrun
-damage-newest                               flip a bit in the newest checkpoint
-fill | free                                 the checkpoint volume
-crowd HOST PORT COUNT SECONDS               open connections that say nothing, or nonsense
-dump                                         the run's records as one JSON object, path to text
+    signal worker|launcher|torchrun SIGNAL    to the process that trains, to PID 1, to torchrun
+    damage-newest SIGNAL                      flip a bit in the newest checkpoint, then signal the worker
+    newest                                    name the newest checkpoint
+    fill | free                               the checkpoint volume
+    crowd HOST PORT COUNT SECONDS             open connections that say nothing, or nonsense
+    dump                                      the run's records as one JSON object, path to text
+
+The pod's environment says which run it is.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ def main() -> None:
         case "signal":
             os.kill(process(rest[0]), signal.Signals[rest[1]])
         case "damage-newest":
-            damage_newest()
+            damage_newest()  # and no time for a newer one:
+            os.kill(process("worker"), signal.Signals[rest[0]])
         case "newest":
             sys.stdout.write(newest().name)
         case "fill":

@@ -109,6 +109,8 @@ def _repeated(found: Evidence) -> int:
 def _of_steps(drill: Drill, found: Evidence, repeated: int) -> Iterator[str]:
     if repeated > drill.repeats:
         yield f"{repeated} steps were trained again, at most {drill.repeats} are allowed"
+    if repeated < drill.least_repeats:
+        yield f"{repeated} steps were trained again, at least {drill.least_repeats} expected"
     for attempt in found.attempts if drill.all_metrics else []:
         steps = found.steps(attempt["attempt"])
         if not steps:

@@ -12,7 +12,7 @@ from rankzero import contract
 from rankzero.errors import ClusterError, ConfigError
 from scripts.drill.release import CLAIM
 from scripts.drill.scene import Scene
-from scripts.lab import kube, nodes
+from scripts.lab import gpus, kube, nodes
 from scripts.lab.host import FAKETIME
 from scripts.lab.podman import execute, podman, succeeds
 from scripts.lab.settings import WORKERS, Node
@@ -148,9 +148,17 @@ def bring_faketime(scene: Scene) -> None:
         _set_clock(node, "+0")
 
 
-def step_clock(rank: int, offset: str) -> Callable[[Scene], None]:
+def step_clock(rank: int, seconds: int) -> Callable[[Scene], None]:
     """Step the wall clock of all processes of a pod, as a time server may do to a node."""
-    return lambda scene: _set_clock(node_of(scene, rank), offset)
+
+    def ahead(scene: Scene) -> float:
+        return float(scene.release.kubectl("exec", scene.pod(rank), "--", "date", "+%s")) - time.time()
+
+    def strike(scene: Scene) -> None:
+        _set_clock(node_of(scene, rank), f"+{seconds}")
+        scene.wait_until(lambda: ahead(scene) > seconds / 2, what=f"the clock of {scene.pod(rank)} to be stepped")
+
+    return strike
 
 
 def _set_clock(node: Node, offset: str) -> None:
@@ -200,3 +208,4 @@ def _each_direction(node: Node, pid: str, action: str) -> None:
 def _bring_back(node: Node) -> None:
     nodes.start(node)
     kube.wait_for_kubelet(node)
+    gpus.advertise()  # a kubelet that was restarted has forgotten them

@@ -80,6 +80,8 @@ class Drill:
     """Step at which ``disturb`` is called; 0: right after the installation."""
     repeats: int = EVERY_STEPS
     """Most steps that may be trained again: 0 where all ranks can save before they leave."""
+    least_repeats: int = 0
+    """Fewest steps that must be: more than 0 where the newest checkpoint cannot be the one to go on from."""
     ending: Ending = Ending()
     arguments: tuple[str, ...] = ()
     """Added to those of the script."""

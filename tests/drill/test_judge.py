@@ -135,6 +135,9 @@ def test_more_steps_trained_again_than_since_the_last_checkpoint() -> None:
     graceful = replace(DRILL, repeats=0)
     assert shortfalls(evidence(), graceful) == "5 steps were trained again, at most 0 are allowed"
     assert shortfalls(evidence(resumed_from=25), graceful) == ""
+    older = replace(DRILL, repeats=20, least_repeats=10)
+    assert shortfalls(evidence(), older) == "5 steps were trained again, at least 10 expected"
+    assert shortfalls(evidence(resumed_from=10), older) == ""
 
 
 def test_one_bit_of_a_loss_or_of_the_result() -> None:
