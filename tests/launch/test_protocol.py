@@ -36,6 +36,7 @@ def test_a_message_survives_the_wire(message: protocol.Message) -> None:
         b'{"type": "Stopped", "attempt": 1, "more": 1}',
         b'{"type": ["Stopped"], "attempt": 1}',
         b"\xff\xfe",
+        b"[" * 4000,
     ],
 )
 def test_anything_else_is_refused(line: bytes) -> None:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
+import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rankzero.launch import status
+from rankzero.launch.status import MOST_REQUESTS, StatusServer
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
 from tests.waiting import until
 
+STRANGERS = 300
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""For SO_LINGER."""
 
-def page(pod: Pod, path: str) -> tuple[int, str]:
+
+def page(pod: Pod | StatusServer, path: str) -> tuple[int, str]:
+    port = pod.status_port if isinstance(pod, Pod) else pod.port
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{pod.status_port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -81,3 +94,41 @@ def test_another_path_names_those_that_exist(make_group: MakeGroup, path: str) -
     pod = make_group("wait", nodes=1).start().pods[0]
     until(lambda: page(pod, "/healthz")[0] == 200, timeout=15, what="the page answers")
     assert page(pod, path) == (404, '{"paths": ["/healthz", "/readyz", "/status", "/metrics"]}\n')
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusServer]:
+    """A page of this process."""
+    monkeypatch.setattr(status, "REQUEST_WITHIN", 1.0)
+    served = StatusServer(0, lambda: {"joined": True})
+    served.start()
+    yield served
+    served._server.shutdown()
+    served._server.server_close()
+
+
+def requests() -> int:
+    """Threads that serve one now."""
+    return sum("process_request" in thread.name for thread in threading.enumerate())
+
+
+def test_clients_that_ask_nothing_neither_fill_the_launcher_nor_keep_probes_out(server: StatusServer) -> None:
+    with contextlib.ExitStack() as strangers:
+        for _ in range(STRANGERS):
+            strangers.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+        began = time.monotonic()
+        assert page(server, "/healthz")[0] == 200
+        assert time.monotonic() - began < 1.0
+        assert requests() <= 2 * MOST_REQUESTS  # those that make room are still ending
+        until(lambda: requests() == 0, timeout=10, what="the silent ones are dropped")
+    assert page(server, "/readyz")[0] == 200
+
+
+def test_a_client_that_hangs_up_leaves_no_traceback(server: StatusServer, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as stranger:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            stranger.sendall(b"GET /status HTTP/1.0\r\n")  # half of it: the other end waits for more
+    assert page(server, "/healthz")[0] == 200
+    until(lambda: requests() == 0, timeout=10, what="all are served")
+    assert capfd.readouterr().err == ""

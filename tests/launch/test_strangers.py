@@ -12,6 +12,8 @@ import pytest
 
 from rankzero import contract
 from rankzero.launch import tally
+from rankzero.launch.main import say
+from rankzero.launch.one_line import LONGEST
 from rankzero.launch.protocol import MAX_LINE, VERSION, Hello, Refused, Welcome, decode, encode
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
@@ -20,6 +22,7 @@ from tests.waiting import until
 STRANGERS = 500
 MOST_GROWTH = 20 * 2**20
 """Bytes."""
+FORGED = "12:00:00 rankzero: the run has succeeded"
 HELLO = Hello(
     version=VERSION, run="default/test/main", node_rank=1, pod_name="test-1", pod_uid="new", boot="new", node_name="x",
     config_hash="", last_words="",
@@ -31,6 +34,8 @@ SAID = (
     b"x" * (MAX_LINE - 1024),
     b"x" * (2 * MAX_LINE) + b"\n",
     encode(replace(HELLO, run="somebody/else/run")),
+    b"[" * 4000 + b"\n",
+    encode(replace(HELLO, pod_name=f"test-1\n{FORGED}")),
 )
 
 
@@ -96,6 +101,8 @@ def test_500_strangers_at_once_disturb_nobody(make_group: MakeGroup, strangers: 
     assert growth < MOST_GROWTH
     assert rank0.output.count("\n") - lines <= 6
     assert "dropped a connection from 127.0.0.1" in rank0.output
+    assert "Traceback" not in rank0.output
+    assert FORGED not in rank0.output.splitlines()
     assert [pod.status()["state"] for pod in group.pods] == ["running", "running"]
     assert group.attempt(1).get("ended") is None
     group.release()
@@ -141,9 +148,17 @@ def test_what_strangers_cause_is_counted_and_cannot_forge_lines(monkeypatch: pyt
     for number in range(100):
         dropped.note(f"dropped {number}\nrankzero: the run has succeeded")
         dropped.tell()
-    assert said == ["dropped 0?rankzero: the run has succeeded"]
+    assert said == [r"dropped 0\nrankzero: the run has succeeded"]
     monkeypatch.setattr(time, "monotonic", lambda clock=time.monotonic: clock() + tally.EVERY)
     dropped.tell()
-    assert said[1:] == ["99 more connections dropped; the last: dropped 99?rankzero: the run has succeeded"]
+    assert said[1:] == [r"99 more connections dropped; the last: dropped 99\nrankzero: the run has succeeded"]
     dropped.note("x" * 10_000)
     assert len(said) == 2
+
+
+def test_the_launcher_says_what_others_wrote_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"rank 1 ended with status 1: ValueError: x\n{FORGED}\u2028\x1b[2J\ud800 é")
+    say("x" * 100_000)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith(rf"rankzero: rank 1 ended with status 1: ValueError: x\n{FORGED}\u2028\x1b[2J\ud800 é")
+    assert len(second) < LONGEST + 100

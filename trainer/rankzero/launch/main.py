@@ -21,6 +21,7 @@ from rankzero.launch.identity import Identity
 from rankzero.launch.last_words import LastWords
 from rankzero.launch.member import Member
 from rankzero.launch.memory import own_cgroup
+from rankzero.launch.one_line import one_line
 from rankzero.launch.processes import inherit_orphans
 from rankzero.launch.protocol import Finish
 from rankzero.launch.records import Records
@@ -45,8 +46,8 @@ def launch(config_path: str) -> int:
 
 
 def say(text: str) -> None:
-    """One line of the launcher's own log."""
-    sys.stdout.write(f"{time.strftime('%H:%M:%S')} rankzero: {text}\n")
+    """One line of the launcher's own log, whatever names and errors of others it quotes."""
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} rankzero: {one_line(text)}\n")
     sys.stdout.flush()
 
 

@@ -18,6 +18,8 @@ MAX_LINE = 64 * 1024
 """Bytes of one message; a longer line is not ours."""
 MAX_GREETING = 4096
 """Bytes of the first message; strangers shall not fill the memory with more."""
+LONGEST_NAME = 253
+"""Characters of a text in a greeting: Kubernetes allows no longer name."""
 
 
 class ProtocolError(Exception):
@@ -214,13 +216,23 @@ def decode(line: bytes) -> Message:
     """The message in a line. Raises :class:`ProtocolError` for anything else."""
     try:
         document = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter by a few thousand brackets
         raise ProtocolError(f"not a message: {line[:80]!r}") from error
     if not isinstance(document, dict) or (kind := _BY_NAME.get(str(document.pop("type", "")))) is None:
         raise ProtocolError(f"not a known message: {line[:80]!r}")
     if kind is Hello and isinstance(version := document.get("version"), int) and version != VERSION:
         document = _as_ours(document)
-    return typing.cast(Message, _build(kind, document))
+    message = typing.cast(Message, _build(kind, document))
+    if isinstance(message, Hello):
+        _check_texts(message)
+    return message
+
+
+def _check_texts(hello: Hello) -> None:
+    """They become part of records and of lines in the log, before anybody knows who sent them."""
+    for name, value in vars(hello).items():
+        if isinstance(value, str) and (len(value) > LONGEST_NAME or not value.isprintable()):
+            raise ProtocolError(f"Hello.{name} is {value[:80]!r}")
 
 
 def _as_ours(hello: dict[str, Any]) -> dict[str, Any]:

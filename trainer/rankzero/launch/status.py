@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +20,12 @@ from rankzero.launch import metrics
 
 STALE_AFTER = 60.0
 """Seconds after which an event loop that no longer ticks counts as hung."""
+REQUEST_WITHIN = 5.0
+"""Seconds for a client to say what it wants, and to take each part of the answer."""
+MOST_REQUESTS = 32
+"""Connections at a time: probes and a Prometheus or two, all answered within a few milliseconds."""
+BACKLOG = 128
+"""Connections that wait to be accepted."""
 
 
 class StatusServer:
@@ -50,6 +58,7 @@ class StatusServer:
 
         class Handler(BaseHTTPRequestHandler):
             server_version = "rankzero"
+            timeout = REQUEST_WITHIN
 
             def do_GET(self) -> None:
                 alive = time.monotonic() - owner._ticked < STALE_AFTER
@@ -88,13 +97,46 @@ def _yes_or_no(good: bool) -> HTTPStatus:
 def _server(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
     """A server on all addresses, IPv6 too where this machine has it. Raises OSError where the port is taken."""
     if not socket.has_dualstack_ipv6():
-        return ThreadingHTTPServer(("", port), handler)
+        return _Server(("", port), handler)
     return _DualStackServer(("::", port), handler)
 
 
-class _DualStackServer(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
+    """One thread a request, and never more than :data:`MOST_REQUESTS`, whoever connects."""
+
+    request_queue_size = BACKLOG
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._changing = threading.Lock()
+        self._open: dict[socket.socket, None] = {}
+        """In the order of their arrival."""
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Called for each connection, from one thread."""
+        with self._changing:
+            if len(self._open) >= MOST_REQUESTS:  # a probe asks at once: who has been here longest is none
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # which ends its thread
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Called when a connection has been served."""
+        with self._changing:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is no news; anything else is a bug of ours and leaves its traceback."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _DualStackServer(_Server):
     address_family = socket.AF_INET6
-    daemon_threads = True
 
     def server_bind(self) -> None:
         self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from rankzero.launch.one_line import one_line
+
 EVERY = 30.0
 """Seconds between two lines of one kind."""
 LONGEST = 200
@@ -23,7 +25,7 @@ class Tally:
 
     def note(self, text: str) -> None:
         """Say ``text`` now, or count it where something of its kind was said a moment ago."""
-        text = "".join(char if char.isprintable() else "?" for char in text[:LONGEST])
+        text = one_line(text, LONGEST)
         if self._count or time.monotonic() < self._next:
             self._count += 1
             self._last = text
