@@ -37,6 +37,8 @@ class Report:
     kill_to_next_step_s: float | None
     steps_repeated: int | None
     attempts: int
+    attempts_left_out: int
+    """Those too many for the run's Event: nothing else is known of them here."""
     test_accuracy: float | None
     gpus_booked: int
     gpus_released: bool
@@ -49,13 +51,14 @@ class Report:
     ) -> Report:
         """Judge what was seen."""
         attempts = story.outcome.get("attempts", [])
+        left_out = sum(story.outcome.get("earlier_attempts", {}).values())
         # The attempts of this run before and after the deletion, by the numbers that the launcher gave them.
         before: dict[str, Any] = next((a for a in attempts if a["attempt"] == story.attempt_at_deletion), {})
         after: dict[str, Any] = next(
             (a for a in attempts if a["attempt"] > story.attempt_at_deletion and "first_step" in a), {}
         )
-        first = next((a["first_step_time"] for a in attempts if "first_step_time" in a), None)
-        recovered = bool(story.deleted_pod and after)
+        first = next((a["first_step_time"] for a in attempts if "first_step_time" in a and not left_out), None)
+        recovered = bool(story.deleted_pod and before and after)
         accuracy = story.outcome.get("result", {}).get("test_accuracy")
         report = cls(
             run_id=run_id,
@@ -66,7 +69,8 @@ class Report:
             deleted_pod=story.deleted_pod,
             kill_to_next_step_s=round(after["first_step_time"] - story.deleted_at, 2) if recovered else None,
             steps_repeated=before["last_step"] - after["resumed_from"] if recovered and "last_step" in before else None,
-            attempts=len(attempts),
+            attempts=left_out + len(attempts),
+            attempts_left_out=left_out,
             test_accuracy=accuracy,
             gpus_booked=story.gpus_booked,
             gpus_released=story.pods_gone and story.gpus_left == 0,
@@ -79,7 +83,9 @@ def _shortfalls(report: Report, outcome: dict[str, Any]) -> list[str]:
     found = []
     if outcome.get("state") != "succeeded":
         found.append(f"the run {outcome.get('state', 'has no outcome')}: {outcome.get('reason', '')}")
-    if report.install_to_first_step_s is None:
+    if report.attempts_left_out:
+        found.append(f"of the first {report.attempts_left_out} attempts only {report.files} tells")
+    elif report.install_to_first_step_s is None:
         found.append("no first step was seen")
     if not report.deleted_pod:
         found.append("the run ended before a pod could be deleted")

@@ -73,6 +73,17 @@ def test_a_run_that_has_ended_is_told_by_its_event(api: FakeApi) -> None:
     assert "  it has succeeded" in lines(document)
 
 
+def test_attempts_that_were_too_many_for_the_event_are_counted_and_the_volume_is_named(api: FakeApi) -> None:
+    api.put_workload(replicas=0)
+    last = {"attempt": 100, "ended": 150.0, "cause": "a bug", "kind": "worker"}
+    earlier = {"earlier_attempts": {"worker": 90, "pod": 9}, "attempts": [last]}
+    api.put_events((150, outcome("failed") | earlier))
+    assert lines(collect(run_of(api)))[-2:] == [
+        "  99 earlier attempts (90 worker, 9 pod); see mnist/a/outcome.json on the checkpoint volume",
+        "  attempt 100: no step, ended: a bug",
+    ]
+
+
 def parked(run_id: str = "a") -> dict[str, Any]:
     """The page of a rank 0 that may not scale its StatefulSet."""
     group = {**running()["group"], "state": "succeeded", "absent": [0]}

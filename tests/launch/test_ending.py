@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rankzero import contract
-from rankzero.launch import ending
+from rankzero.launch import annotation, ending
+from rankzero.launch.causes import POD, WORKER, Cause
 from rankzero.launch.ending import Ending
 from rankzero.launch.identity import from_environment
 from rankzero.launch.kubernetes_api import InCluster
+from rankzero.launch.records import Records
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import descendants
 from tests.launch.tls_api import Api
@@ -115,10 +117,36 @@ def test_a_pod_that_is_no_longer_rank_0_scales_nothing(api: Api) -> None:
 def test_an_event_that_is_refused_is_said_and_ends_nothing(api: Api) -> None:
     api.answer = 403
     scene = Scene(api.account)
-    document: dict[str, Any] = {"state": "failed", "reason": "as the test asked"}
+    document = Records(Path("unused"), "mnist", "a", "uid").describe_outcome("failed", "as the test asked", 1, {})
     asyncio.run(scene.ending.post_event(document))
     assert len(api.requests) == 1
     assert "could not record the Event: the API answered POST" in scene.said[0]
+
+
+@pytest.mark.parametrize(("error", "kept"), [("ValueError: x", 20), (500 * "\U0001f525", 20), (20_000 * "é", 3)])
+def test_the_event_of_a_long_run_has_its_last_attempts_and_counts_the_others(api: Api, error: str, kept: int) -> None:
+    """The API refuses an Event with more than 256 KiB of annotations."""
+    records = Records(Path("unused"), "mnist", "a", "uid")
+    for number in range(1000):
+        records.open_attempt([])
+        records.close_attempt(Cause(POD if number % 10 == 0 else WORKER, error), {}, 1.0)
+    document = records.describe_outcome("failed", "as the test asked", 1, {})
+    scene = Scene(api.account)
+    asyncio.run(scene.ending.post_event(document))
+    assert scene.said == []
+    line = api.requests[0][3]["metadata"]["annotations"][contract.ANNOTATION_OUTCOME]
+    assert len(line.encode()) <= annotation.MOST < 256 * 1024
+    told = json.loads(line)
+    assert told["attempts"] == document["attempts"][-kept:]
+    assert sum(told["earlier_attempts"].values()) == 1000 - kept
+    assert told["earlier_attempts"].keys() == {POD, WORKER}
+    assert told.keys() - {"earlier_attempts"} == document.keys()
+
+
+def test_the_event_of_a_short_run_leaves_nothing_out() -> None:
+    records = Records(Path("unused"), "mnist", "a", "uid")
+    document = records.describe_outcome("failed", "no attempt", 1, {})
+    assert json.loads(annotation.annotation(document)) == {**document, "earlier_attempts": {}}
 
 
 def test_parked_pods_hold_no_process_and_tell_how_the_run_ended(make_group: MakeGroup) -> None:

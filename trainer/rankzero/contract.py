@@ -165,7 +165,7 @@ CONTAINER_NAME = "trainer"
 EVENT_SUCCEEDED = "TrainingSucceeded"
 EVENT_FAILED = "TrainingFailed"
 ANNOTATION_OUTCOME = f"{API_GROUP}/outcome"
-"""On the Event that ends a run: outcome.json in one line."""
+"""On the Event that ends a run: outcome.json in one line, with the last attempts only."""
 
 # --- Roles -> chart: what a prepared node carries -------------------------------------------------------
 

@@ -82,8 +82,7 @@ def lines(document: dict[str, Any]) -> list[str]:
         said.append(f"  {outcome['reason']}")
         said += [f"  {key}: {value:.4g}" for key, value in outcome.get("result", {}).items()]
     elif document["state"] == ENDED:
-        file = f"{document['run']}/{document['run_id']}/{contract.OUTCOME_FILE}"
-        said.append(f"  how it ended is no longer known here; see {file} on the checkpoint volume")
+        said.append(f"  how it ended is no longer known here; {_on_the_volume(document)}")
     progress = group.get("progress") or {}
     if "step" in progress:
         age = time.time() - progress["time"]
@@ -98,9 +97,16 @@ def lines(document: dict[str, Any]) -> list[str]:
         said.append(f"  {document['waiting_for']}")
     for pod in document["pods"]:
         said.append(f"  {pod['name']}  {pod['phase']}  {pod['node'] or 'no node yet'}  {pod['trouble']}".rstrip())
+    if earlier := (outcome or {}).get("earlier_attempts"):
+        causes = ", ".join(f"{count} {kind}" for kind, count in earlier.items())
+        said.append(f"  {sum(earlier.values())} earlier attempts ({causes}); {_on_the_volume(document)}")
     for attempt in (outcome or group).get("attempts", []):
         said.append(f"  attempt {attempt['attempt']}: {_attempt(attempt)}")
     return said
+
+
+def _on_the_volume(document: dict[str, Any]) -> str:
+    return f"see {document['run']}/{document['run_id']}/{contract.OUTCOME_FILE} on the checkpoint volume"
 
 
 def _phases(ranks: list[dict[str, Any]]) -> list[str]:

@@ -7,12 +7,12 @@ scales it to 0. Where it has no right to, the pods are parked: they stay, withou
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rankzero import contract
 from rankzero.errors import ClusterError, ForbiddenError
+from rankzero.launch.annotation import annotation
 from rankzero.launch.identity import Identity
 from rankzero.launch.kubernetes_api import InCluster
 
@@ -54,7 +54,7 @@ class Ending:
                     reason=contract.EVENT_SUCCEEDED if good else contract.EVENT_FAILED,
                     message=document["reason"],
                     warning=not good,
-                    outcome=json.dumps(document),
+                    outcome=annotation(document),
                 )
             )
         except ClusterError as error:
