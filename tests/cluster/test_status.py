@@ -65,6 +65,12 @@ def test_a_loss_that_is_no_number_is_shown_as_such(api: FakeApi) -> None:
     assert any("loss nan" in line for line in lines(collect(run_of(api))))
 
 
+def test_a_result_that_is_no_number_is_shown_as_such(api: FakeApi) -> None:
+    api.put_workload(replicas=0)
+    api.put_events((150, outcome("succeeded") | {"result": {"loss": None, "accuracy": 0.97123}}))
+    assert lines(collect(run_of(api)))[2:] == ["  loss: nan", "  accuracy: 0.9712"]
+
+
 def test_a_run_that_has_ended_is_told_by_its_event(api: FakeApi) -> None:
     api.put_workload(replicas=0)
     api.put_events((150, outcome("succeeded")))

@@ -115,9 +115,11 @@ def test_what_a_failed_run_said_is_shown_as_it_is(console: Console, tmp_path: Pa
 def test_attempts_that_the_event_leaves_out_are_counted_and_not_guessed_at() -> None:
     attempt = {"attempt": 30, "first_step": 5, "first_step_time": 9.0, "last_step": 9, "resumed_from": 4}
     ended = {**outcome("succeeded"), "earlier_attempts": {"worker": 29}, "attempts": [attempt]}
+    ended["result"] = {"test_accuracy": None}  # NaN, as JSON has it
     story = follow.Story(outcome=ended, deleted_pod="mnist-1", attempt_at_deletion=1)
     found = report.Report.of(story, {}, installed=0, began=0, ground=ground(), run_id="a")
     assert (found.attempts, found.install_to_first_step_s, found.kill_to_next_step_s) == (30, None, None)
+    assert any(line.startswith("test accuracy none") for line in found.shortfalls)
     assert any(line.startswith("of the first 29 attempts only claim ") for line in found.shortfalls)
 
 

@@ -37,6 +37,7 @@ def test_a_message_survives_the_wire(message: protocol.Message) -> None:
         b'{"type": ["Stopped"], "attempt": 1}',
         b"\xff\xfe",
         b"[" * 4000,
+        b'{"type": "Report", "attempt": 1, "ranks": [], "rank0": {"loss": NaN}}',
     ],
 )
 def test_anything_else_is_refused(line: bytes) -> None:

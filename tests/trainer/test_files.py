@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import multiprocessing
 import os
 from pathlib import Path
 
 import pytest
 
-from rankzero.files import read_json, write_json
+from rankzero.files import finite, read_json, write_json
 
 ROUNDS = 300
 
@@ -45,6 +47,16 @@ def test_a_damaged_file_is_an_error_unless_the_caller_takes_it_for_absent(tmp_pa
     with pytest.raises(ValueError):  # noqa: PT011 -- JSON or encoding, both are ValueErrors
         read_json(path)
     assert read_json(path, damaged_is_absent=True) is None
+
+
+def test_nan_and_infinity_are_refused_and_what_others_wrote_of_them_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_json(path, {"loss": finite(0.5), "worst": finite(math.inf)})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"loss": math.nan})
+    assert json.loads(path.read_text()) == {"loss": 0.5, "worst": None}
+    path.write_text('{"loss": NaN, "best": -Infinity, "step": 3}')
+    assert read_json(path) == {"loss": None, "best": None, "step": 3}
 
 
 def test_a_failed_write_leaves_the_old_document_and_nothing_else(tmp_path: Path) -> None:

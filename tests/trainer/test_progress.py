@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,18 @@ def test_rank_0_alone_prints_and_writes_metrics(state_dir: Path, capsys: pytest.
 def test_a_result_is_left_for_the_outcome(state_dir: Path) -> None:
     report_result(test_accuracy=0.97)
     assert read_json(state_dir / contract.RESULT_FILE) == {"test_accuracy": 0.97}
+
+
+def test_figures_that_are_no_numbers_are_null_in_what_others_read(state_dir: Path) -> None:
+    """Python's NaN is not JSON: jq, Go and browsers refuse the whole document."""
+    progress = Progress(0, total_steps=1, resumed_from=0, log_every=1)
+    progress.step(1, epoch=0, loss=math.nan, learning_rate=math.inf)
+    report_result(loss=math.nan, best=-math.inf, steps=1)
+    metrics, result = ((state_dir / name).read_text() for name in (contract.METRICS_FILE, contract.RESULT_FILE))
+    assert "NaN" not in metrics + result
+    assert "Infinity" not in metrics + result
+    assert json.loads(metrics).items() >= {"step": 1, "loss": None, "learning_rate": None}.items()
+    assert json.loads(result) == {"loss": None, "best": None, "steps": 1}
 
 
 def test_a_script_without_a_launcher_only_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

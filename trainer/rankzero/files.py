@@ -1,16 +1,27 @@
-"""Small files that are either whole or absent: temporary name, fsync, rename."""
+"""Small files that are either whole or absent: temporary name, fsync, rename.
+
+They are JSON as its standard has it, for readers in any language: null stands for a figure that is no number.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 from pathlib import Path
 from typing import Any
 
 
+def finite(figure: float) -> float | None:
+    """The figure, or None for NaN and infinity, which JSON cannot say."""
+    return figure if math.isfinite(figure) else None
+
+
 def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
-    """Replace ``path`` atomically by ``document``; its folder is created. Raises OSError.
+    """Replace ``path`` atomically by ``document``; its folder is created.
+
+    Raises OSError, and ValueError for NaN or infinity (see :func:`finite`).
 
     ``durable`` False leaves out the syncs, for what is written again in a moment.
     """
@@ -19,7 +30,7 @@ def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump(document, file, indent=2)
+            json.dump(document, file, indent=2, allow_nan=False)
             file.write("\n")
             file.flush()
             if durable:
@@ -34,11 +45,12 @@ def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
 def read_json(path: Path, *, damaged_is_absent: bool = False) -> Any | None:
     """The document in ``path``; None where there is none. Raises ValueError where it is not JSON.
 
+    NaN and infinity, which other writers may leave, are None.
     ``damaged_is_absent`` True answers None for that too: what was written without ``durable`` may be empty or
     cut after a power loss.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except FileNotFoundError:
         return None
     except ValueError:

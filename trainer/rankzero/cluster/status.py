@@ -80,13 +80,13 @@ def lines(document: dict[str, Any]) -> list[str]:
     group, outcome = document["group"], document["outcome"]
     if outcome:
         said.append(f"  {outcome['reason']}")
-        said += [f"  {key}: {value:.4g}" for key, value in outcome.get("result", {}).items()]
+        said += [f"  {key}: {_figure(value, '.4g')}" for key, value in outcome.get("result", {}).items()]
     elif document["state"] == ENDED:
         said.append(f"  how it ended is no longer known here; {_on_the_volume(document)}")
     progress = group.get("progress") or {}
     if "step" in progress:
         age = time.time() - progress["time"]
-        loss = "nan" if progress["loss"] is None else f"{progress['loss']:.4f}"
+        loss = _figure(progress["loss"], ".4f")
         said.append(f"  step {progress['step']} of {progress['total_steps']}, loss {loss}, {age:.0f} s ago")
     said += _phases(group.get("ranks") or [])
     if spent := (outcome or group).get("time_s"):
@@ -103,6 +103,11 @@ def lines(document: dict[str, Any]) -> list[str]:
     for attempt in (outcome or group).get("attempts", []):
         said.append(f"  attempt {attempt['attempt']}: {_attempt(attempt)}")
     return said
+
+
+def _figure(value: float | None, form: str) -> str:
+    """null stands for what is no number."""
+    return "nan" if value is None else format(value, form)
 
 
 def _on_the_volume(document: dict[str, Any]) -> str:

@@ -215,7 +215,7 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """The message in a line. Raises :class:`ProtocolError` for anything else."""
     try:
-        document = json.loads(line)
+        document = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # the latter by a few thousand brackets
         raise ProtocolError(f"not a message: {line[:80]!r}") from error
     if not isinstance(document, dict) or (kind := _BY_NAME.get(str(document.pop("type", "")))) is None:
@@ -226,6 +226,11 @@ def decode(line: bytes) -> Message:
     if isinstance(message, Hello):
         _check_texts(message)
     return message
+
+
+def _no_number(name: str) -> None:
+    """NaN and infinity, which Python would take, end up in records that others could not read."""
+    raise ValueError(name)
 
 
 def _check_texts(hello: Hello) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rankzero import contract, heartbeat
-from rankzero.files import write_json
+from rankzero.files import finite, write_json
 from rankzero.heartbeat import Phase
 
 T = TypeVar("T")
@@ -89,11 +89,11 @@ class Progress:
                 "attempt": self._attempt,
                 "step": step,
                 "epoch": epoch,
-                "loss": loss,
-                "learning_rate": learning_rate,
+                "loss": finite(loss),
+                "learning_rate": finite(learning_rate),
             }
             with self._best_effort(), (self._folder / contract.METRICS_FILE).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(line, allow_nan=False) + "\n")
 
     @contextmanager
     def _best_effort(self) -> Iterator[None]:
@@ -106,7 +106,10 @@ class Progress:
 
 
 def report_result(**metrics: float) -> None:
-    """Record the run's result (accuracy, loss, ...); it becomes part of the outcome. Rank 0 calls it."""
+    """Record the run's result (accuracy, loss, ...); it becomes part of the outcome. Rank 0 calls it.
+
+    A figure that is NaN or infinite is recorded as null.
+    """
     folder = state_dir()
     if folder is not None:
-        write_json(folder / contract.RESULT_FILE, metrics)
+        write_json(folder / contract.RESULT_FILE, {name: finite(figure) for name, figure in metrics.items()})
