@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
-from rankzero.launch import beats, volume
+from rankzero.launch import beats, evidence, volume
 from rankzero.launch.environment import worker_environments
 from rankzero.launch.identity import Identity
 from rankzero.launch.interface import interface_of, source_address
@@ -89,9 +89,9 @@ class LocalAttempt:
 
     async def dump(self) -> dict[str, str]:
         """Collect what the local ranks are doing and keep it on the volume; returns where each rank is."""
-        where = await beats.dump(self._folder, self._ranks)
+        where = await evidence.dump(self._folder, self._ranks)
         target = self._identity.state_dir / contract.evidence_dir(self.number)
-        keeping = volume.attempt(lambda: beats.keep(self._folder, target), None, self._say)
+        keeping = volume.attempt(lambda: evidence.keep(self._folder, target), None, self._say)
         await asyncio.wait({asyncio.create_task(keeping)}, timeout=KEEP_WITHIN)
         return where
 
