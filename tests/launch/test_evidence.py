@@ -118,15 +118,15 @@ def is_open(file: Path) -> bool:
     return False
 
 
-def test_the_lines_of_256_ranks_fit_into_one_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_of_512_ranks_fit_into_one_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "STACK_WITHIN", 5)
-    for rank in range(256):
+    for rank in range(512):
         Heartbeat(folder / contract.heartbeat_file(rank)).step(1, epoch=0, loss=0.5)
         accents = r"\xe9" * 500  # as faulthandler writes them; JSON doubles the backslashes
         frame = f'  File "/{accents}/train.py", line 12345 in train_for_{rank}'
         (folder / contract.stack_file(rank)).write_text(f"Current thread 0x01 (most recent call first):\n{frame}\n")
-    where = asyncio.run(evidence.dump(folder, range(256)))
-    assert len(where) == 256
+    where = asyncio.run(evidence.dump(folder, range(512)))
+    assert len(where) == 512
     assert all(line.endswith(f'/train.py", line 12345 in train_for_{rank}') for rank, line in where.items())
     assert len(encode(Dumped(10**6, where))) < MAX_LINE
 
