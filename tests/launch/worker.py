@@ -7,6 +7,7 @@ worker.py FOLDER echo RANK CODE              rank RANK ends with CODE after all 
 worker.py FOLDER hoard RANK MIB ATTEMPTS     rank RANK takes MIB of memory in the first ATTEMPTS attempts, then waits
 worker.py FOLDER step                        step every 20 ms; in attempt 1 wait for a peer once FOLDER/freeze exists
 worker.py FOLDER hang RANK STEP              like step, but in attempt 1 rank RANK hangs after STEP, the others wait
+worker.py FOLDER leave HOW                   like step, but when asked to save and leave: HOW is saved, unsaved or crash
 worker.py FOLDER stubborn                    ignores SIGTERM and has a child that does too
 """
 
@@ -20,7 +21,7 @@ import sys
 import threading
 from pathlib import Path
 
-from rankzero import heartbeat
+from rankzero import contract, heartbeat
 
 folder, mode, *rest = sys.argv[1:]
 rank, attempt = int(os.environ["RANK"]), int(os.environ["RANKZERO_ATTEMPT"])
@@ -72,13 +73,20 @@ def wait_for_a_batch_that_never_comes() -> None:
 
 
 step = 0
-if mode in {"step", "hang"}:
-    heartbeat.current().begin(total_steps=1000, resumed_from=0, saves_on_stop=False)
+stepping = mode in {"step", "hang", "leave"}
+if stepping:
+    heartbeat.current().begin(total_steps=1000, resumed_from=0, saves_on_stop=mode == "leave")
+if mode == "leave":
+    heartbeat.current().saved(0)
 while not (here / "release").exists():
     tick.wait(0.02)
-    if mode in {"step", "hang"}:
+    if stepping:
         step += 1
         heartbeat.current().step(step, epoch=0, loss=1 / step, samples=8)
+    if mode == "leave" and Path(os.environ[contract.ENV_ATTEMPT_DIR], contract.STOP_FILE).exists():
+        if rest[0] == "saved":
+            heartbeat.current().saved(step)
+        sys.exit(1 if rest[0] == "crash" else contract.EXIT_REQUEUE)
     if mode == "hang" and attempt == 1 and rank == int(rest[0]) and step == int(rest[1]):
         wait_for_a_batch_that_never_comes()
     alone = (here / "freeze").exists() if mode == "step" else mode == "hang" and step > int(rest[1])

@@ -26,6 +26,8 @@ from typing import IO, Any
 from rankzero import contract
 
 VERSION = 1
+NOT_TOLD = -1
+"""As ``saved_step``: the script does not use this library's checkpoints."""
 STEPS_REMEMBERED = 51
 """Steps whose median is the step time."""
 READ_TRIES = 100
@@ -95,7 +97,7 @@ class Beat:
     ``time`` and ``first_step_time`` are seconds since the epoch, ``moved`` is monotonic time of this machine,
     ``step_seconds`` the median of the last steps, ``save_seconds`` the time of the last checkpoint, ``seconds`` the
     time spent in each phase that is over. ``first_step`` is 0 before the first step of the attempt, ``saved_step``
-    is that of the newest good checkpoint, 0 before the first and -1 where the script does not tell.
+    is that of the newest good checkpoint, 0 before the first and :data:`NOT_TOLD` where the script does not tell.
     """
 
     pid: int
@@ -139,7 +141,7 @@ class Heartbeat:
                 self._memory = _Memory.from_buffer(mmap.mmap(file.fileno(), ctypes.sizeof(_Memory)))
         self._since = self._stepped = time.monotonic()
         self._steps: deque[float] = deque(maxlen=STEPS_REMEMBERED)
-        self._record = _Record(pid=os.getpid(), moved=self._since, saved_step=-1)
+        self._record = _Record(pid=os.getpid(), moved=self._since, saved_step=NOT_TOLD)
         self._publish()
         self._memory.version = VERSION
 

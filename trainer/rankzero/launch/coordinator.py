@@ -17,6 +17,7 @@ from typing import Any
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
+from rankzero.heartbeat import NOT_TOLD
 from rankzero.launch import budget, causes, termination, volume
 from rankzero.launch.causes import POD, STALLED, STOPPED, WORKER, Cause
 from rankzero.launch.ports import free_port
@@ -197,15 +198,25 @@ class Coordinator:
         began = time.monotonic()
         await self.roster.tell_all(Save(self.attempt))
         unheard = await self._hear(
-            WorkersDone, WorkerFailed, within=self.launch.save_timeout, until=lambda: self._has_saved
+            WorkersDone, WorkerFailed, within=self.launch.save_timeout, until=lambda: self._one_has_left
         )
-        if unheard and not self._has_saved:
+        took = time.monotonic() - began
+        if unheard and not self._one_has_left:
             self.say(f"not all ranks saved within launch.saveTimeout, {self.launch.save_timeout} s")
-        else:
-            self.say(f"all ranks have saved, {time.monotonic() - began:.1f} s after they were asked")
+            return
+        # Rank 0's last report may be on its way; a script with checkpoints of its own never tells of them.
+        tells = self.progress.get("saved_step", NOT_TOLD) != NOT_TOLD
+        await self._hear(Report, within=REPORT_WITHIN, until=lambda: self._is_saved or not tells)
+        what = "saved" if self._is_saved else "left, without saying that they saved"
+        self.say(f"all ranks have {what}, {took:.1f} s after they were asked")
 
     @property
-    def _has_saved(self) -> bool:
+    def _is_saved(self) -> bool:
+        """Whether there is a checkpoint of the last step: a volume can refuse it, and a script end before it."""
+        return bool(self.progress.get("saved_step", NOT_TOLD) == self.progress.get("step"))
+
+    @property
+    def _one_has_left(self) -> bool:
         """A rank that asks to be started again has passed the end of the save, which is the same for all ranks."""
         codes = (cause.failure.exit_code for cause in self._causes if cause.failure)
         return contract.EXIT_REQUEUE in codes
