@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -58,7 +59,7 @@ class Pod:
             contract.ENV_NODE_RANK: str(self.node_rank),
             contract.ENV_STATE_ROOT: str(self.group.folder / "volume"),
             contract.ENV_POD_NAME: f"test-{self.node_rank}",
-            contract.ENV_POD_UID: uid or f"uid-{self.node_rank}-{self.starts}",
+            contract.ENV_POD_UID: self.group.uid(uid or f"uid-{self.node_rank}-{self.starts}"),
             contract.ENV_POD_IP: "127.0.0.1",
             "TMPDIR": str(self.tmp),  # each pod has one, which its containers share
             **environment,
@@ -128,7 +129,12 @@ class PodGroup:
         }
         self.inside: list[str] = []
         """What starts a command in the network of the group; empty for that of this machine."""
+        self._token = secrets.token_hex(4)
         self.pods = [Pod(self, rank) for rank in range(nodes)]
+
+    def uid(self, name: str) -> str:
+        """A pod's uid: other tests have pods on this machine too, and share its memory."""
+        return f"{name}-{self._token}"
 
     def start(self, *, uid: str = "") -> PodGroup:
         for pod in self.pods:

@@ -287,6 +287,50 @@ def test_a_dead_spare_is_replaced_for_the_next_attempt(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) == (0, "fine\n")
 
 
+def test_a_successor_that_died_is_forgotten() -> None:
+    """Or its process id, which the kernel gives to others, would stay among those that are not strays."""
+
+    async def scenario() -> tuple[int, set[int]]:
+        warmth = Warmth(os.environ, [], PROBE, pytest.fail)
+        warmth._wanted = ["json"]
+        try:
+            await warmth.open()
+            await warmth.starter()
+            warmth._successor = dead = await warmth._new_spare()
+            assert dead is not None
+            os.kill(dead.pid, signal.SIGKILL)
+            await asyncio.wait({dead._reader}, timeout=10)
+            await warmth.starter()
+            return dead.pid, warmth.pids
+        finally:
+            await warmth.close()
+
+    dead, known = asyncio.run(scenario())
+    assert len(known) == 1
+    assert dead not in known
+
+
+def test_a_spare_whose_imports_hang_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankzero.launch.warm.IMPORTED_WITHIN", 0.3)
+    (tmp_path / "hanging.py").write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'go')!r}).open().read()")
+    os.mkfifo(tmp_path / "go")
+    said: list[str] = []
+
+    async def scenario() -> tuple[int, str]:
+        warmth = Warmth({**os.environ, "PYTHONPATH": str(tmp_path)}, [], PROBE, said.append)
+        warmth._wanted = ["hanging"]
+        try:
+            await warmth.open()
+            async with asyncio.timeout(20):
+                starter, _ = await warmth.starter()
+            return await run(starter, [script(tmp_path, "print('fine')")])
+        finally:
+            await warmth.close()
+
+    assert asyncio.run(scenario()) == (0, "fine\n")
+    assert said == ["the warm spare has not imported all within 0.3 s; workers are started plainly"]
+
+
 def test_a_spare_that_is_still_importing_is_known_and_not_taken_for_a_stray(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'go')!r}).open().read()")
     os.mkfifo(tmp_path / "go")

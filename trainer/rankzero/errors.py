@@ -33,6 +33,12 @@ class PreflightError(RankzeroError):
     exit_code = contract.EXIT_PREFLIGHT
 
 
+class StuckProcessError(RankzeroError):
+    """A worker does not end even by SIGKILL: it is in a system call that nothing interrupts."""
+
+    exit_code = contract.EXIT_PREFLIGHT
+
+
 class Rank0UnreachableError(RankzeroError):
     """Rank 0 was not reached, or refused this member, within the deadline."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable
@@ -10,15 +12,32 @@ from pathlib import Path
 from typing import Any
 
 from rankzero import contract, heartbeat
+from rankzero.launch.processes import process_state
 from rankzero.launch.protocol import RankBeat, Report
 
 MEMORY = Path("/dev/shm")  # noqa: S108 -- node-local memory on purpose
 
 
-def attempt_folder(attempt: int) -> tempfile.TemporaryDirectory[str]:
+def attempt_folder(pod_uid: str, attempt: int) -> tempfile.TemporaryDirectory[str]:
     """A folder for one attempt of this node, in memory where there is some."""
-    memory = MEMORY if os.access(MEMORY, os.W_OK) else None
-    return tempfile.TemporaryDirectory(prefix=f"rankzero-attempt-{attempt}-", dir=memory)
+    return tempfile.TemporaryDirectory(prefix=f"{_folders_of(pod_uid)}{attempt}-", dir=_memory())
+
+
+def remove_leftovers(pod_uid: str) -> None:
+    """Remove the folders of this pod's attempts that a launcher before this one could not: its memory holds them.
+
+    Those of other pods may lie beside them, with the host's memory for example.
+    """
+    for folder in (_memory() or Path(tempfile.gettempdir())).glob(f"{glob.escape(_folders_of(pod_uid))}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _memory() -> Path | None:
+    return MEMORY if os.access(MEMORY, os.W_OK) else None
+
+
+def _folders_of(pod_uid: str) -> str:
+    return f"rankzero-attempt-{pod_uid}-"
 
 
 def report(attempt: int, folder: Path, ranks: Iterable[int]) -> Report:
@@ -40,9 +59,3 @@ def report(attempt: int, folder: Path, ranks: Iterable[int]) -> Report:
     return Report(attempt, rows, rank0)
 
 
-def process_state(pid: int) -> str:
-    """The kernel's letter: R runs, S sleeps, D waits for a device, T is stopped, Z has ended; empty where gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-    except OSError:
-        return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,10 @@ class Cause:
         document = dataclasses.asdict(self)
         del document["at"]
         return document
+
+    def with_more(self, said: Iterable[str]) -> Cause:
+        """The cause with what became known afterwards."""
+        return dataclasses.replace(self, reason="; ".join([self.reason, *said]))
 
     @property
     def is_echo(self) -> bool:

@@ -92,6 +92,8 @@ class Coordinator:
         self._began = time.monotonic()
         self._warned = False
         self._causes: list[Cause] = []
+        self._stuck: list[str] = []
+        """Workers of the attempt that do not end even by SIGKILL."""
         self._restarted: dict[int, str] = {}
         """Last words by node rank, of containers that were started again during the attempt."""
 
@@ -128,11 +130,11 @@ class Coordinator:
         await self.roster.dismiss(finish)
         return finish
 
-    async def close_interrupted(self) -> None:
-        """This pod leaves: end the open attempt's record."""
+    async def close_interrupted(self, *said: str) -> None:
+        """This pod leaves: end the open attempt's record; ``said`` tells why, where that is not the usual reason."""
         if self.state in {"running", "restarting"}:
             cause = causes.first(self._causes) if self._causes else Cause(STOPPED, "rank 0 is leaving", 0)
-            await self._close_attempt(cause)
+            await self._close_attempt(cause.with_more(said))
 
     # --- An attempt --------------------------------------------------------------------------------------
 
@@ -154,7 +156,7 @@ class Coordinator:
 
     async def _run_attempt(self) -> Cause | None:
         """One attempt from Start to the last Stopped; None where every worker ended with status 0."""
-        self._causes, self._restarted = [], {}
+        self._causes, self._stuck, self._restarted = [], [], {}
         self.watchdog.forget()
         members = sorted(self.roster.peers.values(), key=lambda peer: peer.rank)
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
@@ -174,7 +176,7 @@ class Coordinator:
         elif self._causes[0].kind == STALLED:
             await self._collect_evidence()
         await self._stop_everywhere(causes.first(self._causes).reason)
-        cause = causes.first(self._causes)
+        cause = causes.first(self._causes).with_more(self._stuck)
         self.say(f"attempt {self.attempt} ended: {cause.reason}")
         await self._close_attempt(cause)
         return cause
@@ -230,8 +232,7 @@ class Coordinator:
         self.records.note_where(where)
         suspect = self._causes[0].rank
         if (line := where.get(str(suspect))) is not None:
-            reason = f"{self._causes[0].reason}; its Python stack: {line}"
-            self._causes[0] = dataclasses.replace(self._causes[0], reason=reason)
+            self._causes[0] = self._causes[0].with_more([f"its Python stack: {line}"])
 
     async def _stop_everywhere(self, reason: str) -> None:
         """Stop all workers; returns when every member has none left or is gone."""
@@ -289,6 +290,9 @@ class Coordinator:
                 self._note(Cause(STOPPED, f"{peer.name} is leaving: {reason}", peer.rank))
             case Said(_, message) if getattr(message, "attempt", self.attempt) != self.attempt:
                 return None
+            case Said(peer, Stopped(left=left)) if left:
+                self._stuck.append(left)
+                peer.leaving = True
             case Said(peer, WorkerFailed() as failure):
                 self._note(Cause(WORKER, failure.summary, peer.rank, failure))
             case Said(_, Report() as report):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from rankzero.launch.memory import KillCount
 from rankzero.launch.protocol import Report, Start, WorkerFailed
 from rankzero.launch.starters import Starter
 from rankzero.launch.torchrun import start_torchrun
-from rankzero.launch.workers import OnEnd, WorkerGroup, could_not_start
+from rankzero.launch.workers import OnEnd, Worker, WorkerGroup, could_not_start
 
 KEEP_WITHIN = 3.0
 """Seconds to copy evidence to the volume: a volume that hangs may be why the attempt has stalled."""
@@ -42,7 +41,7 @@ class LocalAttempt:
         self._logs = logs
         self._kills = kills
         self._say = say
-        self._scratch = beats.attempt_folder(order.attempt)
+        self._scratch = beats.attempt_folder(identity.pod_uid, order.attempt)
         self._folder = Path(self._scratch.name)
         self._group: WorkerGroup | None = None
         first = identity.node_rank * launch.procs_per_node
@@ -51,7 +50,16 @@ class LocalAttempt:
     @property
     def pids(self) -> set[int]:
         """The processes that this launcher has started for it."""
-        return {worker.pid for worker in self._group.workers} if self._group is not None else set()
+        return {worker.pid for worker in self._workers}
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """Rank by process id, also of workers that have ended."""
+        return {pid: rank for worker in self._workers for pid, rank in worker.ranks.items()}
+
+    @property
+    def _workers(self) -> list[Worker]:
+        return self._group.workers if self._group is not None else []
 
     async def start(self, starter: Starter, base: Mapping[str, str], on_end: OnEnd) -> None:
         """Start one worker per local rank, or one torchrun for them.
@@ -91,15 +99,12 @@ class LocalAttempt:
         """Collect what the local ranks are doing and keep it on the volume; returns where each rank is."""
         where = await evidence.dump(self._folder, self._ranks)
         target = self._identity.state_dir / contract.evidence_dir(self.number)
-        keeping = volume.attempt(lambda: evidence.keep(self._folder, target), None, self._say)
-        await asyncio.wait({asyncio.create_task(keeping)}, timeout=KEEP_WITHIN)
+        await volume.attempt(lambda: evidence.keep(self._folder, target), None, self._say, within=KEEP_WITHIN)
         return where
 
-    async def stop(self, grace: float) -> None:
-        """End the workers: SIGTERM, up to ``grace`` seconds, SIGKILL. Returns when none is left."""
-        if self._group is not None:
-            await self._group.stop(grace)
-            self._group = None
+    async def stop(self, grace: float) -> list[int]:
+        """End the workers: SIGTERM, up to ``grace`` seconds, SIGKILL; returns the processes that do not end by it."""
+        return await self._group.stop(grace) if self._group is not None else []
 
     def close(self) -> Report:
         """The workers are gone: what they said last. Removes the folder."""

@@ -12,7 +12,7 @@ from typing import Any
 from rankzero import config as settings
 from rankzero import contract
 from rankzero.config import RunConfig
-from rankzero.errors import PreflightError
+from rankzero.errors import PreflightError, StuckProcessError
 from rankzero.launch import identity as identities
 from rankzero.launch import ledger, preflight, termination, volume
 from rankzero.launch.coordinator import Coordinator, Outcome
@@ -154,6 +154,11 @@ class Launcher:
             if not decide.done():  # a member of rank 0 ends before its coordinator only by an error
                 member.result()
             return await decide
+        except StuckProcessError as error:
+            decide.cancel()
+            await asyncio.wait({decide}, timeout=LEAVE_WITHIN)
+            await coordinator.close_interrupted(error.message)
+            raise
         finally:
             for task in (decide, member):
                 task.cancel()

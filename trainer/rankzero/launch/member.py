@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
+from rankzero.errors import StuckProcessError
+from rankzero.launch import beats
 from rankzero.launch.environment import common_environment
 from rankzero.launch.gpus import Gpus
 from rankzero.launch.identity import Identity
@@ -16,7 +18,7 @@ from rankzero.launch.joining import Joining
 from rankzero.launch.local_attempt import LocalAttempt
 from rankzero.launch.logs import Logs
 from rankzero.launch.memory import Cgroup, KillCount
-from rankzero.launch.processes import kill_strays, reap_strays
+from rankzero.launch.processes import kill_strays, process_state, reap_strays
 from rankzero.launch.protocol import (
     Dump,
     Dumped,
@@ -67,6 +69,8 @@ class Member:
         self.warmth: Warmth | None = None
         self._cgroup = cgroup
         self._joining = Joining(launch, identity, last_words, say)
+        self._stuck: dict[int, str] = {}
+        """Workers that do not end even by SIGKILL, by process id, each with a sentence."""
         self._logs = Logs(launch, identity.state_dir, say)
         self._gpus = Gpus(say)
         self._attempt: LocalAttempt | None = None
@@ -80,8 +84,10 @@ class Member:
     async def run(self) -> Finish:
         """Join and work until the run has ended, joining again whenever rank 0 was lost.
 
-        Raises :class:`Rank0UnreachableError` at the deadline or where rank 0 refuses this pod for good.
+        Raises :class:`Rank0UnreachableError` at the deadline or where rank 0 refuses this pod for good, and
+        :class:`StuckProcessError` where a worker cannot be ended.
         """
+        await asyncio.to_thread(beats.remove_leftovers, self.identity.pod_uid)
         remembering = asyncio.create_task(self._remember_gpus())
         if self.launch.method == "torchrun":
             self.say("launch.method is torchrun: it starts the workers, and the warm spare is not used")
@@ -99,6 +105,7 @@ class Member:
                 if finish is not None:
                     self.state = finish.state
                     return finish
+                self._leave_where_stuck()
                 self.say("lost rank 0; workers are stopped, joining again")
         finally:
             remembering.cancel()
@@ -151,7 +158,8 @@ class Member:
                     report = await self._stop_workers(message.grace)
                     if report is not None:
                         await send(writer, report)
-                    await send(writer, Stopped(message.attempt))
+                    await send(writer, Stopped(message.attempt, "; ".join(self._stuck.values())))
+                    self._leave_where_stuck()
             return None
         finally:
             beats.cancel()
@@ -207,15 +215,34 @@ class Member:
     async def _stop_workers(self, grace: float) -> Report | None:
         """Returns what the ranks said last, where there were any."""
         async with self._changing:
-            if self._attempt is not None:
-                await self._attempt.stop(grace)
-            if left := await kill_strays(self._known_processes()):
-                self.say(f"processes {left} do not end even by SIGKILL; going on beside them")
+            left = await self._attempt.stop(grace) if self._attempt is not None else []
+            left += await kill_strays(self._known_processes())
+            ranks = self._attempt.ranks if self._attempt is not None else {}
+            for pid in left:
+                self._note_stuck(pid, ranks.get(pid))
             await self._logs.close()
             report = self._attempt.close() if self._attempt is not None else None
             self._attempt = None
             self._idle.set()
             return report
+
+    def _note_stuck(self, pid: int, rank: int | None) -> None:
+        """A process does not end even by SIGKILL. ``rank`` is None for one that no rank runs in."""
+        whose = f"process {pid}" + (f" of rank {rank}" if rank is not None else "")
+        said = f"{whose} on node {self.identity.node_name} does not end even by SIGKILL (state {process_state(pid)})"
+        if rank is None:
+            self.say(f"{said}; going on beside it")
+        else:
+            self._stuck[pid] = said
+
+    def _leave_where_stuck(self) -> None:
+        """Nothing can be started beside a rank that holds its GPU and its files."""
+        if self._stuck:
+            raise StuckProcessError(
+                "; ".join(self._stuck.values()),
+                hint="it waits for a device or a mount: see `dmesg` and `cat /proc/PID/stack` on the node, and cordon "
+                "and reboot it, so that the pod starts elsewhere",
+            )
 
     def _beat(self) -> Heartbeat | Report:
         """This member is alive, and so are its ranks where it has any."""
@@ -230,4 +257,4 @@ class Member:
 
     def _known_processes(self) -> set[int]:
         workers = self._attempt.pids if self._attempt is not None else set()
-        return workers | (self.warmth.pids if self.warmth is not None else set())
+        return workers | (self.warmth.pids if self.warmth is not None else set()) | self._stuck.keys()

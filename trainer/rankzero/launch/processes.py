@@ -63,6 +63,14 @@ def living_descendants(root: int, without: set[int]) -> list[int]:
     return [pid for pid in found if pid not in without]
 
 
+def process_state(pid: int) -> str:
+    """The kernel's letter: R runs, S sleeps, D waits for a device, T is stopped, Z has ended; empty where gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 def _ended_child() -> int | None:
     try:
         info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

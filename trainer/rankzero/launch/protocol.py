@@ -13,7 +13,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 MAX_LINE = 64 * 1024
 """Bytes of one message; a longer line is not ours."""
 MAX_GREETING = 4096
@@ -161,9 +161,13 @@ class Save:
 
 @dataclass(frozen=True)
 class Stopped:
-    """No worker of the attempt is left on this member."""
+    """No worker of the attempt is left on this member, but for those that ``left`` names.
+
+    They do not end even by SIGKILL, and the member leaves: where they run nothing can be started.
+    """
 
     attempt: int
+    left: str
 
 
 @dataclass(frozen=True)

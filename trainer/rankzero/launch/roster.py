@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from rankzero.launch.tally import Tally
 
 HELLO_TIMEOUT = 5.0
 BEAT_EVERY = 1.0
+TELL_WITHIN = 2.0
+"""Seconds for a member to take in what it was sent before, where its connection is full."""
 MOST_UNGREETED = 256
 """Connections that have not said who they are."""
 LONGEST_NAME = 63
@@ -122,9 +125,8 @@ class Roster:
         return self._events.popleft() if self._events else None
 
     async def tell_all(self, message: Message) -> None:
-        """Send to every member that is here."""
-        for peer in list(self.peers.values()):
-            await send(peer.writer, message)
+        """Send to every member that is here; one that does not read is not waited for, its silence is noticed."""
+        await asyncio.gather(*(_tell(peer, message) for peer in self.peers.values()))
 
     async def dismiss(self, farewell: Finish) -> None:
         """Tell every member, and those who come later, that the run has ended."""
@@ -249,6 +251,12 @@ class Roster:
             peer.seen = min(peer.seen + late, now)
             if now - peer.seen > self._launch.heartbeat_timeout:
                 self.drop(peer, f"{peer.name} sent no heartbeat for {self._launch.heartbeat_timeout} s")
+
+
+async def _tell(peer: Peer, message: Message) -> None:
+    with contextlib.suppress(TimeoutError):  # it lies in the connection's buffer
+        async with asyncio.timeout(TELL_WITHIN):
+            await send(peer.writer, message)
 
 
 def _address(writer: asyncio.StreamWriter) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rankzero.launch import spare_process
+from rankzero.launch.processes import KILL_WITHIN
 
 BASELINE = ("torch", "torch._dynamo", "torch.nn.parallel.distributed")
 """What building the first DDP model or optimizer imports, directly and in the end."""
@@ -91,12 +92,13 @@ class Spare:
         return int(answer["started"]), end
 
     async def close(self) -> None:
-        """End the process; workers that are left end with it."""
+        """End the process; workers that are left end with it. Waits no longer than :data:`KILL_WITHIN`."""
         self._reader.cancel()
         self._connection.close()
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
             self._process.kill()
-        await self._process.wait()
+            async with asyncio.timeout(KILL_WITHIN):  # a file system that hangs holds it in a system call
+                await self._process.wait()
 
     async def _ask(self, wanted: dict[str, Any], descriptors: list[int], timeout: float | None) -> dict[str, Any]:
         if not self.alive:

@@ -96,7 +96,8 @@ class Rank:
         self.ended_at = 0.0
         """Seconds since the epoch; 0 while it lives or is not known."""
         self._output: Output | None = None
-        self._pid = 0
+        self.pid = 0
+        """0 before it has started."""
         self._process: int | None = None
         self._held: int | None = held
         self._attaching = asyncio.create_task(self._attach(stream))
@@ -117,9 +118,9 @@ class Rank:
         if not line:
             return  # torchrun ended before it started workers
         self._output = Output(stream, self.log)
-        self._pid = int(line)
+        self.pid = int(line)
         try:
-            self._process = os.pidfd_open(self._pid)
+            self._process = os.pidfd_open(self.pid)
         except ProcessLookupError:
             self._note_end()
         else:
@@ -139,9 +140,9 @@ class Rank:
     async def finish(self) -> None:
         """torchrun has ended: end the worker and its children, which are in a session of their own, and read on."""
         self.close()
-        if self._pid:
+        if self.pid:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
         if self._output is not None:
             await self._output.finish()
         self._attaching.cancel()
@@ -162,6 +163,11 @@ class Torchrun(Worker):
         self._folder = folder
         self._report = FailureReport(f"attempt {attempt} torchrun")
         super().__init__(started, ranks[0].rank, 0, error_file, self._report)
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """See :class:`Worker`; empty before torchrun has started them."""
+        return {rank.pid: rank.rank for rank in self._ranks.values() if rank.pid}
 
     async def _wait(self, end: asyncio.Future[int]) -> None:
         await super()._wait(end)

@@ -13,11 +13,15 @@ WITHIN = 30.0
 """Seconds for one read or write of a record; a volume that takes longer is done without."""
 
 
-async def attempt(action: Callable[[], T], otherwise: T, say: Callable[[str], None]) -> T:
+async def attempt(
+    action: Callable[[], T], otherwise: T, say: Callable[[str], None], *, within: float | None = None
+) -> T:
     """Run ``action`` in a thread of its own; ``otherwise``, and a sentence, where it fails or takes too long.
 
+    ``within`` is in seconds, :data:`WITHIN` unless given. What takes longer may still be done later.
     The thread is a daemon, unlike those of asyncio's executor: the interpreter does not wait for it.
     """
+    within = WITHIN if within is None else within
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -39,10 +43,10 @@ async def attempt(action: Callable[[], T], otherwise: T, say: Callable[[str], No
 
     threading.Thread(target=work, name="volume", daemon=True).start()
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(within):
             return await done
     except TimeoutError:
-        say(f"the checkpoint volume did not answer within {WITHIN:g} s; going on without")
+        say(f"the checkpoint volume did not answer within {within:g} s; going on without")
     except OSError as error:
         say(f"the checkpoint volume: {error.strerror or error}; going on without")
     return otherwise

@@ -16,6 +16,8 @@ from rankzero.launch.starters import Starter, WarmStarter, start_plainly
 
 ENV_IMPORTS = "RANKZERO_IMPORTS"
 """Where a forked worker notes what it imports."""
+IMPORTED_WITHIN = 120.0
+"""Seconds that the start of an attempt waits for a spare: it takes 20 s without compiled bytecode on a slow disk."""
 LEARN_AFTER = 20.0
 """Seconds into an attempt after which its imports are taken over: by then a script has imported what it will."""
 
@@ -60,21 +62,28 @@ class Warmth:
     async def starter(self) -> tuple[Starter, dict[str, str]]:
         """A way to start the workers of one attempt, and what to add to their environment.
 
-        Waits for imports under way: a fresh process would have to make them too, on the same cores. There must be
-        no workers of an earlier attempt left.
+        Waits for imports under way, up to :data:`IMPORTED_WITHIN`: a fresh process would have to make them too, on the
+        same cores. There must be no workers of an earlier attempt left.
         """
         if self._learning is not None:
             self._learning.cancel()
             await asyncio.wait({self._learning})
-        if self._successor is not None and self._successor.alive:
+        successor, self._successor = self._successor, None
+        if successor is not None and successor.alive:
             await self._retire(self._spare)
-            self._spare, self._successor = self._successor, None
+            self._spare = successor
+        else:
+            await self._retire(successor)
         if self._spare is not None and not self._spare.alive:
             await self._retire(self._spare)
             self._spare = None
             await self.open()
         if self._warming is not None:
-            await asyncio.wait({self._warming})
+            _, importing = await asyncio.wait({self._warming}, timeout=IMPORTED_WITHIN)
+            if importing:
+                self._say(
+                    f"the warm spare has not imported all within {IMPORTED_WITHIN:g} s; workers are started plainly"
+                )
         if self._spare is None:
             return start_plainly, {}
         imports = Path(self._folder.name, "imports")

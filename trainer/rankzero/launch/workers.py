@@ -13,6 +13,7 @@ from pathlib import Path
 from rankzero.files import read_json
 from rankzero.launch.logs import Log, Logs, without_controls
 from rankzero.launch.output import PIPE_DRAIN_SECONDS, Output
+from rankzero.launch.processes import KILL_WITHIN
 from rankzero.launch.protocol import WorkerFailed
 from rankzero.launch.starters import Started, Starter
 
@@ -38,6 +39,11 @@ class Worker:
         self._error_file = error_file
         self.ended = asyncio.create_task(self._wait(started.end))
         """Done once the process is gone and its last lines are read."""
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """Rank by process id, of the processes that run the script."""
+        return {self.pid: self.rank}
 
     async def _wait(self, end: asyncio.Future[int]) -> None:
         status = await end
@@ -128,10 +134,11 @@ class WorkerGroup:
         await asyncio.wait({earliest.ended})
         return earliest.failure(self.attempt, self.node_rank)
 
-    async def stop(self, grace: float) -> None:
-        """SIGTERM, up to ``grace`` seconds, SIGKILL; returns when no worker is left.
+    async def stop(self, grace: float) -> list[int]:
+        """SIGTERM, up to ``grace`` seconds, SIGKILL; returns the ids of processes that are left all the same.
 
-        A failure that came before is still reported; what ends from now on ends because it is stopped.
+        None is, but for those in a system call that cannot be interrupted: a hard mount whose server is away, a GPU
+        that is lost. A failure that came before is still reported; what ends from now on ends because it is stopped.
         """
         if self._watch is not None:
             if self._failed:
@@ -143,7 +150,8 @@ class WorkerGroup:
         await asyncio.wait({worker.ended for worker in self.workers}, timeout=grace)
         for worker in self._alive:
             worker.signal_group(signal.SIGKILL)
-        await asyncio.wait({worker.ended for worker in self.workers})
+        await asyncio.wait({worker.ended for worker in self.workers}, timeout=KILL_WITHIN)
+        return [worker.pid for worker in self._alive]
 
     @property
     def _alive(self) -> list[Worker]:

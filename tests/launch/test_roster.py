@@ -1,0 +1,57 @@
+"""The roster's connections, as members at the other end see them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from rankzero.config import LaunchConfig
+from rankzero.launch import protocol, roster
+from rankzero.launch.ports import free_port
+from rankzero.launch.protocol import VERSION, Finish, Hello, Stop, receive, send
+from rankzero.launch.roster import Roster
+
+
+def test_a_member_that_does_not_read_keeps_no_message_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "TELL_WITHIN", 0.3)
+    port = free_port()
+    group = Roster(LaunchConfig("train.py", nodes=2, rendezvous_port=port), "run", "hash", print)
+
+    async def join(rank: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=protocol.MAX_LINE)
+        await send(writer, Hello(VERSION, "run", rank, f"pod-{rank}", f"uid-{rank}", "boot", "node", "hash", ""))
+        while rank not in group.peers:
+            await group.next(0.1)
+        return reader, writer
+
+    async def finish_heard(reader: asyncio.StreamReader) -> bool:
+        while (message := await receive(reader)) is not None:
+            if isinstance(message, Finish):
+                return True
+        return False
+
+    async def scenario() -> bool:
+        server = await group.serve()
+        _, deaf = await join(0)
+        deaf.transport.pause_reading()  # type: ignore[attr-defined]
+        reader, writer = await join(1)
+        hearing = asyncio.create_task(finish_heard(reader))
+        full, took = Stop(1, "x" * 60_000, 1.0), 0.0
+        while took < 0.3:  # until the connection holds no more
+            began = time.monotonic()
+            await group.tell_all(full)
+            took = time.monotonic() - began
+        await group.tell_all(Finish("failed", "", 1, ""))
+        heard = await hearing
+        deaf.transport.abort()
+        writer.close()
+        server.close()
+        return heard
+
+    async def bounded() -> bool:
+        async with asyncio.timeout(20):
+            return await scenario()
+
+    assert asyncio.run(bounded())
