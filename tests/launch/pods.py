@@ -46,8 +46,8 @@ class Pod:
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
-    def start(self, *, uid: str = "", **environment: str) -> Pod:
-        """Start the launcher; ``uid`` is the pod's, new with every start unless given."""
+    def start(self, *, uid: str = "", stdout: int | None = None, **environment: str) -> Pod:
+        """Start the launcher; ``uid`` is the pod's, new with every start unless given, ``stdout`` a descriptor."""
         self.starts += 1
         env = {
             **os.environ,
@@ -71,7 +71,7 @@ class Pod:
             self.process = subprocess.Popen(
                 [*self.group.inside, *command],
                 env=env,
-                stdout=log,
+                stdout=log if stdout is None else stdout,
                 stderr=log,
             )
         return self

@@ -142,6 +142,19 @@ def test_stopping_rank_0_closes_the_attempt_and_its_successor_goes_on(make_group
     assert [pod.wait() for pod in group.pods] == [0, 0]
 
 
+def test_a_rank_0_that_is_killed_before_it_has_left_was_being_stopped_and_not_lost(make_group: MakeGroup) -> None:
+    """Known failure A24: the grace is over before the pod is."""
+    group = make_group("stubborn", stopTimeout=60).start()
+    group.wait_for_workers(1, 2)
+    group.pods[0].terminate()
+    until(lambda: group.attempt(1).get("ending"), timeout=10, what="rank 0 knows that it leaves")
+    group.pods[0].delete()
+    group.pods[0].start()
+    until(lambda: group.attempt(1).get("cause"), timeout=30, what="the successor closes the attempt")
+    assert group.attempt(1)["cause"]["kind"] == "stopped"
+    assert group.attempt(1)["cause"]["reason"] == "test-0 (node rank 0) is leaving: its pod is being stopped"
+
+
 def test_a_bug_is_not_retried_for_ever_and_its_status_is_passed_on(make_group: MakeGroup) -> None:
     """Known failure A8: restarts are counted by progress."""
     group = make_group("fail", "0", "7", "100").start()

@@ -15,7 +15,6 @@ import pytest
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
-from rankzero.launch import log_files
 from rankzero.launch.logs import LAST_LINE_LENGTH, LAST_LINES, Logs, plain
 from rankzero.launch.protocol import WorkerFailed
 from rankzero.launch.starters import start_plainly
@@ -157,7 +156,7 @@ def test_a_hanging_volume_holds_up_neither_the_workers_nor_the_end_of_the_attemp
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A FIFO without a reader hangs like a file server that is away."""
-    monkeypatch.setattr(log_files, "FLUSH_WITHIN", 0.2)
+    monkeypatch.setattr("rankzero.launch.logs.FLUSH_WITHIN", 0.2)
     path = tmp_path / contract.log_file(1, 1)
     path.parent.mkdir(parents=True)
     os.mkfifo(path)
@@ -171,7 +170,7 @@ def test_a_hanging_volume_holds_up_neither_the_workers_nor_the_end_of_the_attemp
         assert "the checkpoint volume did not take all output within" in said[0]
         began = time.monotonic()
         await run("print('next attempt')", output, attempt=2)
-        monkeypatch.setattr(log_files, "FLUSH_WITHIN", 30.0)
+        monkeypatch.setattr("rankzero.launch.logs.FLUSH_WITHIN", 30.0)
         await output.close()  # known to hang: not waited for again
         assert time.monotonic() - began < 10
         reader = await asyncio.create_subprocess_exec("cat", path, stdout=asyncio.subprocess.PIPE)
@@ -248,8 +247,8 @@ def test_the_launcher_ends_though_the_volume_hangs(tmp_path: Path) -> None:
     os.mkfifo(path)
     code = (
         "import asyncio, pathlib, sys; from rankzero.config import LaunchConfig; "
-        "from rankzero.launch import log_files; from rankzero.launch.logs import Logs; log_files.FLUSH_WITHIN = 0.2; "
-        "logs = Logs(LaunchConfig(script='-'), pathlib.Path(sys.argv[1]), print); "
+        "from rankzero.launch import logs; logs.FLUSH_WITHIN = 0.2; "
+        "logs = logs.Logs(LaunchConfig(script='-'), pathlib.Path(sys.argv[1]), print); "
         "logs.open(1, 0).write(b'x'); asyncio.run(logs.close())"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=20, check=True)

@@ -123,3 +123,19 @@ def test_a_pod_whose_worker_does_not_end_leaves_and_the_record_says_which(
     group.wait_for_workers(2, 2)
     group.release()
     assert [pod.wait() for pod in group.pods] == [0, 0]
+
+
+def test_a_pod_that_is_being_stopped_leaves_within_its_grace_whatever_hangs(
+    freezer: Freezer, make_group: MakeGroup
+) -> None:
+    """Known failure A24: its worker does not end, and rank 0 does not answer."""
+    group = make_group("wait", saveTimeout=1, stopTimeout=1, heartbeatTimeout=60).start()
+    worker = int(group.wait_for_workers(1, 2)[1]["pid"])
+    rank0 = group.pods[0].process
+    assert rank0 is not None
+    rank0.send_signal(signal.SIGSTOP)
+    freezer.hold(worker)
+    group.pods[1].terminate()
+    assert group.pods[1].wait(1 + 1 + contract.LEAVE_MARGIN) == contract.EXIT_REQUEUE
+    assert "stopped from outside (SIGTERM) in attempt 1" in group.pods[1].termination_log.read_text()
+    os.kill(worker, signal.SIGKILL)

@@ -6,12 +6,14 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from rankzero.launch import volume
 from tests.launch.pods import REPO
+from tests.waiting import until
 
 
 def test_what_fails_or_hangs_is_said_and_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,3 +49,55 @@ def test_a_hanging_volume_does_not_keep_the_process_from_ending(tmp_path: Path) 
         f"asyncio.run(volume.attempt(pathlib.Path({str(tmp_path / 'hangs')!r}).read_text, '', print))"
     )
     subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(REPO / "trainer")}, timeout=20, check=True)
+
+
+def test_a_write_that_hangs_is_one_thread_however_often_the_state_changes_and_the_newest_is_written(
+    tmp_path: Path,
+) -> None:
+    hangs, same, written = tmp_path / "hangs", tmp_path / "same", tmp_path / "written"
+    os.mkfifo(hangs)
+    os.link(hangs, same)
+    written.touch()
+    state = 0
+    said: list[str] = []
+
+    def save() -> None:
+        now = state
+        hangs.read_text()
+        with written.open("a") as file:
+            file.write(f"{now}\n")
+
+    async def scenario() -> int:
+        nonlocal state
+        saving = volume.Saving(save, said.append)
+        before = threading.active_count()
+        for state in range(1, 50):
+            await saving.done(within=0.1 if state == 1 else 20)  # known to hang: not waited for again
+        threads = threading.active_count() - before
+        hangs.unlink()
+        hangs.touch()  # the file server is back
+        await asyncio.to_thread(same.write_text, "")
+        await asyncio.to_thread(until, lambda: "49" in written.read_text(), timeout=10, what="the newest state")
+        return threads
+
+    assert asyncio.run(scenario()) == 1
+    assert written.read_text().split() == ["1", "49"]
+    assert set(said) == {
+        "the checkpoint volume did not answer within 0.1 s; going on without",
+        "the checkpoint volume did not answer within 20 s; going on without",
+    }
+
+
+def test_what_cannot_be_saved_is_said_and_tried_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    target = tmp_path / "folder" / "file"
+
+    async def scenario() -> None:
+        saving = volume.Saving(lambda: target.touch(), said.append)
+        await saving.done()
+        target.parent.mkdir()
+        await saving.done()
+
+    asyncio.run(scenario())
+    assert said == ["the checkpoint volume: No such file or directory; going on without"]
+    assert target.exists()

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from rankzero import contract
@@ -92,6 +91,7 @@ class Coordinator:
         self._began = time.monotonic()
         self._warned = False
         self._causes: list[Cause] = []
+        self._saving = volume.Saving(records.save, say)
         self._stuck: list[str] = []
         """Workers of the attempt that do not end even by SIGKILL."""
         self._restarted: dict[int, str] = {}
@@ -104,7 +104,7 @@ class Coordinator:
         nothing: dict[str, Any] = {}
         self.progress = await volume.attempt(self.records.last_progress, nothing, self.say)
         if self.records.close_lost(self.progress, self._last_words):
-            await self._save_records()
+            await self._saving.done()
         writing = asyncio.create_task(self._write_progress())
         try:
             return await self._until_ended()
@@ -130,11 +130,14 @@ class Coordinator:
         await self.roster.dismiss(finish)
         return finish
 
-    async def close_interrupted(self, *said: str) -> None:
-        """This pod leaves: end the open attempt's record; ``said`` tells why, where that is not the usual reason."""
+    async def close_interrupted(self, *said: str, within: float) -> None:
+        """This pod leaves: end the open attempt's record; ``said`` tells why, where that is not the usual reason.
+
+        ``within`` is seconds for the volume.
+        """
         if self.state in {"running", "restarting"}:
             cause = causes.first(self._causes) if self._causes else Cause(STOPPED, "rank 0 is leaving", 0)
-            await self._close_attempt(cause.with_more(said))
+            await self._close_attempt(cause.with_more(said), within)
 
     # --- An attempt --------------------------------------------------------------------------------------
 
@@ -162,7 +165,7 @@ class Coordinator:
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
         self.state = "running"
         self._began = time.monotonic()
-        await self._save_records()
+        await self._saving.done()
         self.say(f"attempt {self.attempt}: {self.launch.nodes} x {self.launch.procs_per_node} processes")
         await self.roster.tell_all(Start(self.attempt, self.master_address, free_port()))
         await self._hear(WorkersDone, until=lambda: bool(self._causes))
@@ -263,12 +266,12 @@ class Coordinator:
             waiting &= set(self.roster.peers.values())
         return list(waiting)
 
-    async def _close_attempt(self, cause: Cause | None) -> None:
+    async def _close_attempt(self, cause: Cause | None, within: float = volume.WITHIN) -> None:
         self.records.close_attempt(cause, self.progress, time.monotonic() - self._began)
         self.state = "waiting" if cause else "ending"
         for rank, last_words in self._restarted.items():
             self.records.blame_container(rank, last_words)
-        await self._save_records()
+        await self._saving.done(within)
 
     # --- Events ------------------------------------------------------------------------------------------
 
@@ -282,12 +285,13 @@ class Coordinator:
                 if restarted and self.state != "waiting":
                     self._restarted[peer.rank] = hello.last_words
                 elif restarted and self.records.blame_container(peer.rank, hello.last_words):
-                    await self._save_records()
+                    await self._saving.done()
             case Lost(peer, reason) if not peer.leaving:
                 self._note(Cause(POD, reason, peer.rank, at=peer.seen))
             case Said(peer, Leaving(reason)):
                 peer.leaving = True
                 self._note(Cause(STOPPED, f"{peer.name} is leaving: {reason}", peer.rank))
+                self._note_ending()
             case Said(_, message) if getattr(message, "attempt", self.attempt) != self.attempt:
                 return None
             case Said(peer, Stopped(left=left)) if left:
@@ -323,6 +327,12 @@ class Coordinator:
         else:
             self.say(cause.reason)
 
+    def _note_ending(self) -> None:
+        """Not waited for: where this pod is the one that leaves, its grace runs, and SIGKILL may end it first."""
+        if self._causes and self.state in {"running", "restarting"}:
+            self.records.note_ending(causes.first(self._causes))
+            self._saving.ask()
+
     # --- Helpers -----------------------------------------------------------------------------------------
 
     def _give_up(self) -> str:
@@ -336,6 +346,7 @@ class Coordinator:
     async def _write_progress(self) -> None:
         """Keep progress.json up to date: after the loss of this pod it says how far the attempt came."""
         written: dict[str, Any] = {}
+        ranks: list[dict[str, Any]] = []
         complaints: set[str] = set()
 
         def complain(reason: str) -> None:
@@ -343,15 +354,12 @@ class Coordinator:
                 complaints.add(reason)
                 self.say(reason)
 
+        saving = volume.Saving(lambda: self.records.write_progress(written, ranks), complain)
         while True:
             if self.progress and self.progress != written:
-                written = self.progress
-                ranks = [dataclasses.asdict(beat) for beat in self.watchdog.beats]
-                await volume.attempt(partial(self.records.write_progress, written, ranks), None, complain)
+                written, ranks = self.progress, [dataclasses.asdict(beat) for beat in self.watchdog.beats]
+                await saving.done()
             await asyncio.sleep(PROGRESS_EVERY)
-
-    async def _save_records(self) -> None:
-        await volume.attempt(self.records.save, None, self.say)
 
 
 def _describe(peer: Peer) -> dict[str, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,11 +10,15 @@ from pathlib import Path
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
-from rankzero.launch.log_files import FLUSH_WITHIN, BackgroundWriter, LogFile
+from rankzero.launch import stdout
+from rankzero.launch.background import BackgroundWriter
+from rankzero.launch.log_files import LogFile
 from rankzero.launch.protocol import WorkerFailed
 
 LAST_LINES, LAST_LINE_LENGTH = 50, 300
 """Lines of a worker's output that its failure record keeps, and characters of each (a message has a size limit)."""
+FLUSH_WITHIN = 3.0
+"""Seconds that the end of an attempt waits for the volume."""
 _CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
 """Colours and control characters: each takes up to six bytes in a message, and none says anything in a record."""
 
@@ -31,12 +33,12 @@ class Log:
         self._file = file
 
     def write(self, lines: bytes) -> None:
-        """Take whole lines, the last one without its line end. Never waits for the checkpoint volume."""
+        """Take whole lines, the last one without its line end. Never waits for who takes them."""
         self.last_lines.extend(plain(line) for line in lines.rsplit(b"\n", LAST_LINES)[-LAST_LINES:])
         mark = (time.strftime("%H:%M:%S") + self._mark).encode()
         marked = mark + lines.replace(b"\n", b"\n" + mark) + b"\n"
         if self._on_stdout:
-            to_stdout(marked)
+            stdout.write(marked)
         if self._file is not None:
             self._file.write(marked)
 
@@ -49,7 +51,7 @@ class Logs:
         self._limit = launch.log_file_limit * 2**20
         self._state_dir = state_dir
         self._say = say
-        self._writer = BackgroundWriter()
+        self._writer = BackgroundWriter("logs")
         self._files: list[LogFile] = []
 
     def open(self, attempt: int, rank: int) -> Log:
@@ -67,7 +69,7 @@ class Logs:
             return
         for file in files:
             file.close()
-        flushed = await self._writer.flush()
+        flushed = await self._writer.flush(FLUSH_WITHIN)
         where = files[0].path.parent
         if not flushed:
             self._say(f"the checkpoint volume did not take all output within {FLUSH_WITHIN:g} s; {where} is incomplete")
@@ -80,14 +82,7 @@ class Logs:
             return
         self._say(f"the end of what rank {failure.rank} printed:")
         mark = f"{time.strftime('%H:%M:%S')} [attempt {failure.attempt} rank {failure.rank} last lines] "
-        to_stdout("".join(f"{mark}{line}\n" for line in failure.last_lines).encode(errors="replace"))
-
-
-def to_stdout(lines: bytes) -> None:
-    """Write to the pod's log; one that cannot be written must not stop the training."""
-    with contextlib.suppress(OSError):
-        sys.stdout.buffer.write(lines)
-        sys.stdout.buffer.flush()
+        stdout.write("".join(f"{mark}{line}\n" for line in failure.last_lines).encode(errors="replace"))
 
 
 def plain(line: bytes) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
 from typing import Any
 
@@ -14,7 +13,7 @@ from rankzero import contract
 from rankzero.config import RunConfig
 from rankzero.errors import PreflightError, StuckProcessError
 from rankzero.launch import identity as identities
-from rankzero.launch import ledger, preflight, termination, volume
+from rankzero.launch import ledger, preflight, stdout, termination, volume
 from rankzero.launch.coordinator import Coordinator, Outcome
 from rankzero.launch.ending import Ending
 from rankzero.launch.identity import Identity
@@ -31,7 +30,9 @@ from rankzero.launch.status import StatusServer
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LEAVE_WITHIN = 10.0
-"""Seconds for tasks to end after their workers have; the pod's grace goes on meanwhile."""
+"""Seconds for tasks to end after their workers have."""
+CANCEL_WITHIN, CLOSE_WITHIN = 1.5, 1.5
+"""Seconds for that, and for the last record, where the pod's grace goes on meanwhile (member.LAST_SECONDS)."""
 
 
 def launch(config_path: str) -> int:
@@ -40,15 +41,17 @@ def launch(config_path: str) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     config = settings.load(config_path)
     identity = identities.from_environment(os.environ, nodes=config.launch.nodes)
-    for warning in preflight.check(config, identity):
-        say(f"warning: {warning}")
-    return asyncio.run(Launcher(config, identity, config_path).run())
+    try:
+        for warning in preflight.check(config, identity):
+            say(f"warning: {warning}")
+        return asyncio.run(Launcher(config, identity, config_path).run())
+    finally:
+        stdout.finish()
 
 
 def say(text: str) -> None:
     """One line of the launcher's own log, whatever names and errors of others it quotes."""
-    sys.stdout.write(f"{time.strftime('%H:%M:%S')} rankzero: {one_line(text)}\n")
-    sys.stdout.flush()
+    stdout.write(f"{time.strftime('%H:%M:%S')} rankzero: {one_line(text)}\n".encode(errors="replace"))
 
 
 class Launcher:
@@ -126,9 +129,9 @@ class Launcher:
         attempt = self.member.attempt
         await self.member.leave("its pod is being stopped")
         work.cancel()
-        await asyncio.wait({work}, timeout=LEAVE_WITHIN)
+        await asyncio.wait({work}, timeout=CANCEL_WITHIN)
         if self.coordinator is not None:
-            await self.coordinator.close_interrupted()
+            await self.coordinator.close_interrupted(within=CLOSE_WITHIN)
         record = self.records.attempts[-1] if self.records.attempts else None
         termination.leave(termination.of_stopped_pod(attempt, record))
         return contract.EXIT_REQUEUE
@@ -157,7 +160,7 @@ class Launcher:
         except StuckProcessError as error:
             decide.cancel()
             await asyncio.wait({decide}, timeout=LEAVE_WITHIN)
-            await coordinator.close_interrupted(error.message)
+            await coordinator.close_interrupted(error.message, within=CLOSE_WITHIN)
             raise
         finally:
             for task in (decide, member):

@@ -41,6 +41,10 @@ from rankzero.launch.starters import Starter, start_plainly
 from rankzero.launch.warm import Warmth
 
 HEARTBEAT_EVERY = 1.0
+STOP_WITHIN = 3.0
+"""Seconds for rank 0 to have the workers stopped, or to have begun with it, once the time for saving is over."""
+LAST_SECONDS = 4.0
+"""Of a pod's grace, for what comes after its workers: tasks are ended, the record, the end of the log."""
 
 
 class Member:
@@ -69,6 +73,8 @@ class Member:
         self.warmth: Warmth | None = None
         self._cgroup = cgroup
         self._joining = Joining(launch, identity, last_words, say)
+        self._left = False
+        """Set when a pod that is being stopped has done what its grace allows; its end ends what is left."""
         self._stuck: dict[int, str] = {}
         """Workers that do not end even by SIGKILL, by process id, each with a sentence."""
         self._logs = Logs(launch, identity.state_dir, say)
@@ -126,17 +132,20 @@ class Member:
     async def leave(self, reason: str) -> None:
         """This pod is being stopped: tell rank 0, and go when the whole group has saved and stopped.
 
-        Without an answer from rank 0 the workers are stopped here when the time for saving is over.
+        Without an answer from rank 0 the workers are stopped here when the time for saving is over. Leaves
+        :data:`LAST_SECONDS` of the pod's grace.
         """
         self.state = "leaving"
-        if self._writer is not None:
-            await send(self._writer, Leaving(reason))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.launch.save_timeout + contract.LEAVE_MARGIN / 2):
-                    await self._idle.wait()
+        saving, stopping = self.launch.save_timeout, self.launch.stop_timeout
         with contextlib.suppress(TimeoutError):  # a start that hangs is ended with the task that it belongs to
-            async with asyncio.timeout(self.launch.stop_timeout + contract.LEAVE_MARGIN / 2):
-                await self._stop_workers(float(self.launch.stop_timeout))
+            async with asyncio.timeout(saving + stopping + contract.LEAVE_MARGIN - LAST_SECONDS):
+                if self._writer is not None:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(saving + STOP_WITHIN):
+                            await send(self._writer, Leaving(reason))
+                            await self._idle.wait()
+                await self._stop_workers(float(stopping))
+        self._left = True
 
     # --- Working -----------------------------------------------------------------------------------------
 
@@ -214,6 +223,8 @@ class Member:
 
     async def _stop_workers(self, grace: float) -> Report | None:
         """Returns what the ranks said last, where there were any."""
+        if self._left:
+            return None
         async with self._changing:
             left = await self._attempt.stop(grace) if self._attempt is not None else []
             left += await kill_strays(self._known_processes())

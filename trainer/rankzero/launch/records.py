@@ -6,6 +6,7 @@ does. Methods that touch the volume say so and may raise OSError.
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,23 @@ class Records:
         self.created = time.time()
         """When the run began, on whichever pod."""
         self._unsaved: set[int] = set()
+        self._saving = threading.Lock()
 
     # --- The volume -----------------------------------------------------------------------------------------
 
     def load(self, description: dict[str, Any]) -> None:
         """Take the run over from an earlier rank 0, or begin it. Reads and writes the volume."""
         folder = self.state_dir / contract.ATTEMPTS_DIR
-        found = [read_json(path, damaged_is_absent=True) for path in sorted(folder.glob("[0-9]*.json"))]
+        # By number: their names have four digits only up to attempt 9999.
+        paths = sorted(
+            (path for path in folder.glob("*.json") if path.stem.isdecimal()), key=lambda path: int(path.stem)
+        )
+        found = [read_json(path, damaged_is_absent=True) for path in paths]
         self.attempts = [record for record in found if record is not None]
         for record in self.attempts[:-1]:
             if "ended" not in record:  # its end could not be written
-                record |= {"ended": record["started"], "cause": Cause(POD, "how it ended was not recorded").record()}
+                cause = record.pop("ending", None) or Cause(POD, "how it ended was not recorded").record()
+                record |= {"ended": record["started"], "cause": cause}
         path = self.state_dir / contract.RUN_FILE
         if (run := read_json(path, damaged_is_absent=True)) is not None:
             self.created = run["created"]
@@ -66,11 +73,22 @@ class Records:
         return owner is None or owner["pod_uid"] == self.pod_uid
 
     def save(self) -> None:
-        """Write the records that have changed since they were last written."""
-        for record in self.attempts:
-            if record["attempt"] in self._unsaved:
-                write_json(self.state_dir / contract.attempt_file(record["attempt"]), record)
-                self._unsaved.discard(record["attempt"])
+        """Write the records that have changed since they were last written. Any thread.
+
+        One at a time: a write that hangs for a while must not come back later and put an older state in place.
+        """
+        with self._saving:
+            for record in list(self.attempts):
+                if record["attempt"] in self._unsaved:
+                    self._save(record)
+
+    def _save(self, record: dict[str, Any]) -> None:
+        self._unsaved.discard(record["attempt"])  # first: a change from now on is not in what is written now
+        try:
+            write_json(self.state_dir / contract.attempt_file(record["attempt"]), record.copy())
+        except BaseException:
+            self._unsaved.add(record["attempt"])
+            raise
 
     def last_progress(self) -> dict[str, Any]:
         """The last heartbeat of rank 0 that was written; empty before the first. Reads the volume."""
@@ -118,6 +136,9 @@ class Records:
         same = uid == self.pod_uid
         reason = _with("rank 0's container ended by itself and was started again", last_words)
         reason = reason if same else "rank 0 was lost"
+        if ending := self.attempts[-1].get("ending"):
+            self._close(ending, progress, None)
+            return True
         self.close_attempt(Cause(CONTAINER if same else POD, reason, 0), progress)
         return True
 
@@ -133,7 +154,11 @@ class Records:
 
         ``elapsed`` is its length in seconds by a clock that nobody sets, where this process has seen its beginning.
         """
+        self._close(cause.record() if cause else None, progress, elapsed)
+
+    def _close(self, cause: dict[str, Any] | None, progress: dict[str, Any], elapsed: float | None) -> None:
         record = self.attempts[-1]
+        record.pop("ending", None)
         steps = steps_of(record["attempt"], progress)
         length = {} if elapsed is None else {"elapsed": round(elapsed, 3)}
         # What was lost with its rank 0 ended then, as far as anybody knows, not when its successor came.
@@ -146,9 +171,14 @@ class Records:
             **steps,
             **length,
             "ended": ended,
-            "cause": cause.record() if cause else None,
+            "cause": cause,
         }
         self._unsaved.add(record["attempt"])
+
+    def note_ending(self, cause: Cause) -> None:
+        """Keep in the open attempt's record why it is about to end, in case this pod does not live to close it."""
+        self.attempts[-1]["ending"] = cause.record()
+        self._unsaved.add(self.attempts[-1]["attempt"])
 
     def note_where(self, where: dict[str, str]) -> None:
         """Keep in the open attempt's record where each rank was when it stalled."""
@@ -173,7 +203,7 @@ class Records:
         if not cause or cause["kind"] != POD or cause["node_rank"] != node_rank:
             return False
         reason = _with(f"{cause['reason']}: its container ended by itself", last_words)
-        cause |= {"kind": CONTAINER, "reason": reason}
+        self.attempts[-1]["cause"] = {**cause, "kind": CONTAINER, "reason": reason}
         self._unsaved.add(self.attempts[-1]["attempt"])
         return True
 
@@ -228,7 +258,7 @@ def _with(reason: str, last_words: str) -> str:
 def _short(record: dict[str, Any]) -> dict[str, Any]:
     cause = record.get("cause")
     return {
-        **{key: value for key, value in record.items() if key not in {"nodes", "cause", "seconds", "where"}},
+        **{key: value for key, value in record.items() if key not in {"nodes", "cause", "seconds", "where", "ending"}},
         "cause": cause["reason"] if cause else None,
         "kind": cause["kind"] if cause else None,
     }

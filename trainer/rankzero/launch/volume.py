@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from rankzero.launch.background import BackgroundWriter
+
 T = TypeVar("T")
 
 WITHIN = 30.0
@@ -46,7 +48,50 @@ async def attempt(
         async with asyncio.timeout(within):
             return await done
     except TimeoutError:
-        say(f"the checkpoint volume did not answer within {within:g} s; going on without")
+        say(_no_answer(within))
     except OSError as error:
-        say(f"the checkpoint volume: {error.strerror or error}; going on without")
+        say(_failure(error))
     return otherwise
+
+
+class Saving:
+    """Keeps something on the volume up to date: ``save`` brings the newest state there, and may raise OSError.
+
+    It runs in one thread, so an older state never follows a newer one; while it hangs, any number of changes are one
+    more run.
+    """
+
+    def __init__(self, save: Callable[[], None], say: Callable[[str], None]) -> None:
+        self._save = save
+        self._say = say
+        self._asked = threading.Event()
+        """Set while a run is waiting that has not begun."""
+        self._writer = BackgroundWriter("volume")
+
+    def ask(self) -> None:
+        """Have the present state saved. Never blocks. Called on the event loop."""
+        if not self._asked.is_set():
+            self._asked.set()
+            self._writer.offer(0, self._run)
+
+    async def done(self, within: float | None = None) -> None:
+        """Have the present state saved and wait for it, :data:`WITHIN` unless ``within``; what fails is said."""
+        within = WITHIN if within is None else within
+        self.ask()
+        if not await self._writer.flush(within):
+            self._say(_no_answer(within))
+
+    def _run(self) -> None:
+        self._asked.clear()  # first: what changes from now on is asked for anew
+        try:
+            self._save()
+        except OSError as error:
+            self._say(_failure(error))
+
+
+def _no_answer(within: float) -> str:
+    return f"the checkpoint volume did not answer within {within:g} s; going on without"
+
+
+def _failure(error: OSError) -> str:
+    return f"the checkpoint volume: {error.strerror or error}; going on without"
