@@ -118,6 +118,12 @@ class LaunchConfig:
         maximum=2**20,
         doc="MiB of output kept per rank and attempt on the checkpoint volume; 0 keeps none.",
     )
+    keep_logs: int = bounded(
+        20,
+        minimum=1,
+        maximum=2**20,
+        doc="Newest attempts whose output and stacks stay on the checkpoint volume; those of the first stay too.",
+    )
     stall: StallConfig = field(
         default_factory=StallConfig, metadata={"doc": "When an attempt without progress is ended and tried again."}
     )

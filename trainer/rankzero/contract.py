@@ -101,9 +101,14 @@ def evidence_dir(attempt: int) -> str:
     return f"{ATTEMPTS_DIR}/{attempt:04d}"
 
 
+def log_dir(attempt: int) -> str:
+    """Relative path of what all ranks printed in an attempt."""
+    return f"{LOGS_DIR}/attempt-{attempt:04d}"
+
+
 def log_file(attempt: int, rank: int) -> str:
     """Relative path of what a rank printed in an attempt."""
-    return f"{LOGS_DIR}/attempt-{attempt:04d}/rank-{rank:05d}.log"
+    return f"{log_dir(attempt)}/rank-{rank:05d}.log"
 
 
 def checkpoint_dir(step: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from rankzero import contract
 from rankzero.config import LaunchConfig
 from rankzero.heartbeat import NOT_TOLD
-from rankzero.launch import budget, causes, termination, volume
+from rankzero.launch import budget, causes, retention, termination, volume
 from rankzero.launch.causes import POD, STALLED, STOPPED, WORKER, Cause
 from rankzero.launch.ports import free_port
 from rankzero.launch.protocol import (
@@ -92,6 +92,9 @@ class Coordinator:
         self._warned = False
         self._causes: list[Cause] = []
         self._saving = volume.Saving(records.save, say)
+        self._removing = volume.Saving(
+            lambda: retention.remove_old(records.state_dir, self.attempt, launch.keep_logs), say
+        )
         self._stuck: list[str] = []
         """Workers of the attempt that do not end even by SIGKILL."""
         self._restarted: dict[int, str] = {}
@@ -166,6 +169,7 @@ class Coordinator:
         self.state = "running"
         self._began = time.monotonic()
         await self._saving.done()
+        self._removing.ask()
         self.say(f"attempt {self.attempt}: {self.launch.nodes} x {self.launch.procs_per_node} processes")
         await self.roster.tell_all(Start(self.attempt, self.master_address, free_port()))
         await self._hear(WorkersDone, until=lambda: bool(self._causes))
