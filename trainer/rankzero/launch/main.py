@@ -31,7 +31,7 @@ from rankzero.launch.status import StatusServer
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LEAVE_WITHIN = 10.0
 """Seconds for tasks to end after their workers have."""
-CANCEL_WITHIN, CLOSE_WITHIN = 1.5, 1.5
+CANCEL_WITHIN, CLOSE_WITHIN = 1.0, 1.5
 """Seconds for that, and for the last record, where the pod's grace goes on meanwhile (member.LAST_SECONDS)."""
 
 
