@@ -14,7 +14,9 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rankzero import contract
 from rankzero.launch import status
+from rankzero.launch.member import RECOVERING_BEATS
 from rankzero.launch.status import MOST_REQUESTS, StatusServer
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
@@ -54,8 +56,61 @@ def test_a_pod_is_alive_before_it_is_ready(make_group: MakeGroup) -> None:
     group.wait_for_workers(1, 2)
     group.pods[0].delete()
     until(lambda: member.status()["state"] == "waiting", timeout=15, what="rank 0 is missed")
-    assert page(member, "/readyz")[0] == 200  # it is not what is missing: nobody may drain it as if it were
+    assert page(member, "/readyz")[0] == 200  # it is not what is missing, and the group recovers
     group.pods[0].start()
+    group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_pods_stay_ready_while_their_group_recovers_and_not_while_it_waits_on(
+    make_group: MakeGroup, missing: int
+) -> None:
+    """A drain of their nodes has to wait for the first, and could wait for the second for ever."""
+    group = make_group("wait", nodes=3, heartbeatTimeout=2, rank0Timeout=60).start()
+    group.wait_for_workers(1, 3)
+    others = [pod for pod in group.pods if pod.node_rank != missing]
+    began = time.monotonic()
+    group.pods[missing].delete()
+    for pod in others:
+        until(lambda pod=pod: page(pod, "/readyz")[0] == 503, timeout=30, what="no eviction is held up any more")
+        assert time.monotonic() - began >= RECOVERING_BEATS * 2
+        assert page(pod, "/healthz")[0] == 200
+    group.pods[missing].start()
+    group.wait_for_workers(2, 3)
+    until(lambda: all(page(pod, "/readyz")[0] == 200 for pod in group.pods), timeout=15, what="all are ready again")
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0, 0]
+
+
+def test_pods_that_are_left_when_the_run_has_ended_are_not_ready(make_group: MakeGroup) -> None:
+    """They wait for somebody to scale them down; a drain must not wait for that."""
+    group = make_group("wait", nodes=1, heartbeatTimeout=2)
+    pod = group.pods[0].start(**{contract.ENV_WORKLOAD: "StatefulSet/test"})
+    group.wait_for_workers(1, 1)
+    assert page(pod, "/readyz")[0] == 200
+    group.release()
+    until(lambda: pod.status()["outcome"], timeout=15, what="the run has ended")
+    until(lambda: page(pod, "/readyz")[0] == 503, timeout=30, what="the pod is not ready")
+    pod.terminate()
+    assert pod.wait() == contract.EXIT_OK
+
+
+def test_a_pod_ahead_of_rank_0_in_an_upgrade_is_ready_so_that_the_upgrade_comes_to_rank_0(
+    make_group: MakeGroup,
+) -> None:
+    """Known failure A12: clusters that replace one pod after the other go on when the one before is ready."""
+    group = make_group("wait").start()
+    group.wait_for_workers(1, 2)
+    rank0, member = group.pods
+    new = {contract.ENV_CONFIG_HASH: "new"}
+    member.delete()
+    member.start(**new)
+    until(lambda: page(member, "/readyz")[0] == 200, timeout=15, what="the next pod can be replaced")
+    assert "its settings differ from those of rank 0: an upgrade is under way" in member.status()["waiting_for"]
+    rank0.delete()
+    rank0.start(**new)
     group.wait_for_workers(2, 2)
     group.release()
     assert [pod.wait() for pod in group.pods] == [0, 0]
@@ -100,7 +155,7 @@ def test_another_path_names_those_that_exist(make_group: MakeGroup, path: str) -
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusServer]:
     """A page of this process."""
     monkeypatch.setattr(status, "REQUEST_WITHIN", 1.0)
-    served = StatusServer(0, lambda: {"joined": True})
+    served = StatusServer(0, lambda: {"ready": True})
     served.start()
     yield served
     served._server.shutdown()

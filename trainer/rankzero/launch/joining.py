@@ -22,6 +22,8 @@ class Joining:
         self._say = say
         self.waiting_for = "has not tried to reach rank 0 yet"
         """Why this pod is not in the group; empty while it is."""
+        self.awaits_upgrade = False
+        """True while rank 0 is of another version of the release: this pod waits for rank 0's own successor."""
 
     async def join(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection on which rank 0 has taken this pod in.
@@ -37,7 +39,7 @@ class Joining:
             reader, writer = await reach.connect(host, self._launch.rendezvous_port, timeout=left, say=self._waiting)
             reason = await self._greet(reader, writer, host)
             if not reason:
-                self.waiting_for = ""
+                self.waiting_for, self.awaits_upgrade = "", False
                 return reader, writer
             writer.close()
             if clock() >= deadline:
@@ -82,6 +84,7 @@ class Joining:
                 raise Rank0UnreachableError(
                     f"rank 0 refused this pod: {answer.reason}", hint="look for a second release or an old pod"
                 )
+            self.awaits_upgrade = True
             return f"rank 0 does not take this pod in: {answer.reason}"
         return "rank 0 closed the connection"
 

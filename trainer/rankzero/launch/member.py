@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 
 from rankzero import contract
@@ -45,6 +46,9 @@ STOP_WITHIN = 3.0
 """Seconds for rank 0 to have the workers stopped, or to have begun with it, once the time for saving is over."""
 LAST_SECONDS = 4.0
 """Of a pod's grace, for what comes after its workers: tasks are ended, the record, the end of the log."""
+RECOVERING_BEATS = 4
+"""Times launch.heartbeatTimeout that a group without an attempt counts as one that recovers: a minute by default.
+A pod that is replaced where its image is present is back in a few seconds."""
 
 
 class Member:
@@ -68,7 +72,7 @@ class Member:
         self.say = say
         self.state = "waiting"
         self.joined = False
-        """True once this pod was part of the group, also while rank 0 is being replaced: it is not what is missing."""
+        """True once this pod was part of the group, also while rank 0 is being replaced."""
         self.last_failure: WorkerFailed | None = None
         self.warmth: Warmth | None = None
         self._cgroup = cgroup
@@ -86,6 +90,8 @@ class Member:
         self._idle = asyncio.Event()
         """Set while there are no workers."""
         self._idle.set()
+        self._idle_since = time.monotonic()
+        """When the last workers here were gone or this pod was taken into the group, whichever came later."""
 
     async def run(self) -> Finish:
         """Join and work until the run has ended, joining again whenever rank 0 was lost.
@@ -106,6 +112,7 @@ class Member:
             while True:
                 self.state = "waiting"
                 reader, self._writer = await self._joining.join()
+                self._idle_since = time.monotonic()
                 self.state, self.joined = "joined", True
                 finish = await self._session(reader, self._writer)
                 if finish is not None:
@@ -118,6 +125,20 @@ class Member:
             await self._stop_workers(float(self.launch.stop_timeout))
             if self.warmth is not None:
                 await self.warmth.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether an eviction of this pod would disturb something: an attempt, or a group that is about to have one.
+
+        Rank 0 cannot be asked where it is what is missing, so each pod goes by what it knows: it has joined, and has
+        not been without workers for longer than a group needs to recover. A pod that is ahead of rank 0 in an upgrade
+        is ready too: clusters that replace one pod after the other wait for that before they come to rank 0.
+        Read from the status page's own thread.
+        """
+        if self._joining.awaits_upgrade:
+            return True
+        recovering = time.monotonic() - self._idle_since < RECOVERING_BEATS * self.launch.heartbeat_timeout
+        return self.joined and (not self._idle.is_set() or recovering)
 
     @property
     def waiting_for(self) -> str:
@@ -234,6 +255,8 @@ class Member:
             await self._logs.close()
             report = self._attempt.close() if self._attempt is not None else None
             self._attempt = None
+            if not self._idle.is_set():
+                self._idle_since = time.monotonic()
             self._idle.set()
             return report
 

@@ -20,6 +20,7 @@ def snapshot(identity: Identity, member: Member, coordinator: Coordinator | None
         "node_rank": identity.node_rank,
         "state": member.state,
         "joined": member.joined,
+        "ready": member.ready,
         "waiting_for": member.waiting_for,
         "last_failure": member.last_failure.summary if member.last_failure else None,
         "spare_memory": member.warmth.memory if member.warmth else 0,

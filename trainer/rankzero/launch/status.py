@@ -1,6 +1,7 @@
 """The launcher's HTTP pages. Read-only, and without the workers' output.
 
-/healthz: its event loop turns. /readyz: and this pod is part of the group. /status, /metrics: see ``snapshot``.
+/healthz: its event loop turns. /readyz: and this pod is part of a group that trains or recovers. /status, /metrics:
+see ``snapshot``.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class StatusServer:
                 elif self.path == "/healthz":
                     self._answer(_yes_or_no(alive), {"alive": alive})
                 elif self.path == "/readyz":
-                    joined = bool(owner._snapshot()["joined"])
-                    self._answer(_yes_or_no(alive and joined), {"alive": alive, "joined": joined})
+                    ready = bool(owner._snapshot()["ready"])
+                    self._answer(_yes_or_no(alive and ready), {"alive": alive, "ready": ready})
                 else:
                     self._answer(HTTPStatus.NOT_FOUND, {"paths": ["/healthz", "/readyz", "/status", "/metrics"]})
 
