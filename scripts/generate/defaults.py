@@ -1,4 +1,4 @@
-"""``_defaults.tpl``: the launcher's defaults for rules of the chart that need one the values leave out."""
+"""``_defaults.tpl``: what the chart's rules need to know of the launcher, defaults of its settings first."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ NEEDED = ("save_timeout", "stop_timeout", "rendezvous_port", "status_port")
 def render() -> str:
     """The text of ``_defaults.tpl``."""
     by_name = {f.name: f.default for f in dataclasses.fields(LaunchConfig)}
-    defaults = json.dumps({**{camel(name): by_name[name] for name in NEEDED}, "leaveMargin": contract.LEAVE_MARGIN})
+    facts = {
+        **{camel(name): by_name[name] for name in NEEDED},
+        "leaveMargin": contract.LEAVE_MARGIN,
+        "firstStorePort": contract.FIRST_STORE_PORT,
+        "lastStorePort": contract.LAST_STORE_PORT,
+    }
     return (
-        "{{/* Written by `python -m scripts.generate` from rankzero/config.py; do not edit. */}}\n"
-        f'{{{{- define "rankzero.launchDefaults" -}}}}\n{defaults}\n{{{{- end }}}}\n'
+        "{{/* Written by `python -m scripts.generate` from rankzero/config.py and contract.py; do not edit. */}}\n"
+        f'{{{{- define "rankzero.launchDefaults" -}}}}\n{json.dumps(facts)}\n{{{{- end }}}}\n'
     )

@@ -179,7 +179,9 @@ FRAME: dict[str, Schema] = {
     "podAnnotations": map_of_texts(KEY),
     "podLabels": map_of_texts(KEY, LABEL_VALUE),
     "terminationGracePeriodSeconds": whole(1, 86400),
-    "serviceAccount": section({"create": switch(), "name": object_name(optional=True)}),
+    "serviceAccount": section(
+        {"create": switch(), "name": object_name(optional=True), "automount": {"enum": ["auto", True, False]}}
+    ),
     "rbac": section({"create": switch()}),
     "podDisruptionBudget": section({"enabled": switch(), "maxUnavailable": whole(0, 10000)}),
     "securityContext": section(

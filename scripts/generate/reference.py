@@ -63,7 +63,9 @@ def _rows(path: str, schema: Schema, default: Any) -> Iterator[Row]:
 def _kind(schema: Schema) -> str:
     """Type and bounds in a few words."""
     if "enum" in schema:
-        return " \\| ".join(f"`{value or chr(34) * 2}`" for value in schema["enum"] if isinstance(value, str))
+        return " \\| ".join(
+            f"`{value if isinstance(value, str) and value else json.dumps(value)}`" for value in schema["enum"]
+        )
     names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     words = " or ".join(names)
     bounds = [

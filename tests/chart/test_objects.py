@@ -193,6 +193,22 @@ def test_without_the_role_the_pods_hold_no_token() -> None:
     assert only(manifests, "ServiceAccount")["automountServiceAccountToken"] is False
 
 
+def test_an_administrators_role_takes_the_place_of_the_charts() -> None:
+    """Scaling to 0 needs the token, whoever gave the account its rights."""
+    manifests = render(
+        minimal({"rbac.create": False, "serviceAccount": {"create": False, "name": "trainer", "automount": True}})
+    )
+    assert not {"Role", "RoleBinding", "ServiceAccount"} & {manifest["kind"] for manifest in manifests}
+    assert pod_spec(manifests)["serviceAccountName"] == "trainer"
+    assert pod_spec(manifests)["automountServiceAccountToken"] is True
+
+
+@pytest.mark.parametrize(("automount", "mounted"), [("auto", True), (True, True), (False, False)])
+def test_the_token_can_be_kept_out_of_the_pods(automount: object, mounted: bool) -> None:
+    spec = pod_spec(render(minimal({"serviceAccount.automount": automount})))
+    assert spec["automountServiceAccountToken"] is mounted
+
+
 def test_evictions_take_one_pod_at_a_time_and_broken_ones_always() -> None:
     manifests = render(minimal({"nodes": 4}))
     assert only(manifests, "PodDisruptionBudget")["spec"] == {
@@ -341,6 +357,10 @@ def test_the_notes_name_the_claim_and_what_uninstall_does_with_it(tmp_path: Path
 
 def test_the_notes_say_who_frees_the_gpus(tmp_path: Path) -> None:
     assert "the StatefulSet is scaled to 0" in notes(tmp_path, {})
+    assert "Your Role" not in notes(tmp_path, {})
+    theirs = notes(tmp_path, {"rbac.create": False, "serviceAccount": {"name": "trainer", "automount": True}})
+    assert "the StatefulSet is scaled to 0" in theirs
+    assert "Your Role must allow that to account trainer" in theirs
     by_hand = notes(tmp_path, {"rbac.create": False})
     assert "is scaled to 0" not in by_hand
     assert f"kubectl -n {helm.NAMESPACE} scale statefulset mnist --replicas=0 frees them" in by_hand

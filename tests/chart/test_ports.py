@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rankzero import contract
-from rankzero.launch import ports as launcher_ports
 from scripts.generate import helm
 from tests.chart.rendering import Manifest, minimal, only, pod_spec, render, run_config, trainer
 
@@ -42,10 +41,10 @@ def test_in_the_network_of_the_pods_nothing_changes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("network", [{}, HOST], ids=["pods", "nodes"])
 def test_ports_that_the_values_name_go_first(network: dict[str, object], tmp_path: Path) -> None:
-    both = {"launch.rendezvousPort": 25000, "launch.statusPort": 25001}
-    assert ports_of(render(minimal({**network, **both})), tmp_path) == (25000, 25001)
-    rendezvous, status = ports_of(render(minimal({**network, "launch.statusPort": 25001})), tmp_path)
-    assert (rendezvous != 25001, status) == (True, 25001)
+    both = {"launch.rendezvousPort": 11000, "launch.statusPort": 11001}
+    assert ports_of(render(minimal({**network, **both})), tmp_path) == (11000, 11001)
+    rendezvous, status = ports_of(render(minimal({**network, "launch.statusPort": 11001})), tmp_path)
+    assert (rendezvous != 11001, status) == (True, 11001)
 
 
 def test_on_the_network_of_the_nodes_the_pods_resolve_the_service_and_claim_their_ports() -> None:
@@ -70,7 +69,7 @@ def test_the_ports_of_a_release_follow_from_its_name_and_lie_where_nobody_else_t
 
 def test_no_derived_port_can_be_one_that_a_launcher_chooses_or_kubernetes_hands_out() -> None:
     derived = range(12000, 20000)
-    assert derived.stop <= launcher_ports.LOWEST < launcher_ports.HIGHEST < NODE_PORTS.start
+    assert derived.stop <= contract.FIRST_STORE_PORT < contract.LAST_STORE_PORT < NODE_PORTS.start
 
 
 def test_releases_of_one_name_in_two_namespaces_have_ports_of_their_own(tmp_path: Path) -> None:

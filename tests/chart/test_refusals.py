@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rankzero import contract
 from tests.chart.rendering import minimal, refusals, render
 
 BUILT = "`make build-image` printed"
@@ -37,7 +38,8 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"terminationGracePeriodSeconds": 20},
-        "terminationGracePeriodSeconds is 20 but launch.saveTimeout, launch.stopTimeout and the launcher's own 10 s "
+        "terminationGracePeriodSeconds is 20 but launch.saveTimeout, launch.stopTimeout and the launcher's own "
+        f"{contract.LEAVE_MARGIN} s "
         "make 60, so pods are killed before they have saved and stopped: "
         "set terminationGracePeriodSeconds to at least 60",
     ),
@@ -55,12 +57,21 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     (
         {"network.hostNetwork": True, "launch.rendezvousPort": 30000},
         "launch.rendezvousPort is 30000 but network.hostNetwork is on, and there that port can go to Services of type "
-        "NodePort: set it below 30000 or leave it out",
+        "NodePort: set it below 20000 or leave it out",
     ),
     (
         {"network.hostNetwork": True, "launch.statusPort": 32768},
         "launch.statusPort is 32768 but network.hostNetwork is on, and there that port can go to outgoing connections: "
-        "set it below 30000 or leave it out",
+        "set it below 20000 or leave it out",
+    ),
+    *(
+        (
+            {"network.hostNetwork": True, f"launch.{key}": port},
+            f"launch.{key} is {port} but network.hostNetwork is on, and there that port can go to the store of any "
+            "run's PyTorch: set it below 20000 or leave it out",
+        )
+        for key in ("rendezvousPort", "statusPort")
+        for port in (contract.FIRST_STORE_PORT, 25000, contract.LAST_STORE_PORT)
     ),
     (
         {"shm.size": "2Gi", "resources.memory": "2Gi"},
@@ -182,6 +193,9 @@ ACCEPTED: list[dict[str, Any]] = [
     {"terminationGracePeriodSeconds": 60},
     {"launch.rendezvousPort": 40000, "launch.statusPort": 65535},
     {"network.hostNetwork": True, "launch": {"script": "/a.py", "rendezvousPort": 29999, "statusPort": 1024}},
+    {"network.hostNetwork": True, "launch": {"script": "/a.py", "rendezvousPort": 29500, "statusPort": 19999}},
+    {"launch.rendezvousPort": 25000},
+    {"serviceAccount.automount": True, "rbac.create": False},
     {"shm.size": "2047Mi", "resources.memory": "2Gi"},
     {"image.repository": "trainer"},
     {"image.repository": "registry-1.example.com/a/b__c/d--e.f"},

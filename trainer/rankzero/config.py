@@ -107,7 +107,11 @@ class LaunchConfig:
         30, minimum=0, maximum=3600, doc="Seconds for all ranks to save when a pod is being stopped; 0 saves nothing."
     )
     attempts_without_progress: int = bounded(
-        3, minimum=1, maximum=1000, doc="Attempts in a row that may end without a new step before the run fails."
+        3,
+        minimum=1,
+        maximum=1000,
+        doc="Attempts in a row that may end without a new checkpoint before the run fails; without a new step, for a "
+        "script that writes none.",
     )
     log_ranks: Literal["first", "all"] = bounded(
         "first", doc="Ranks whose output goes to the log of their pod; first is rank 0. The volume keeps all of them."

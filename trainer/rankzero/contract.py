@@ -69,6 +69,9 @@ STATUS_PORT = 29510
 """Every launcher serves /healthz, /readyz and /status here unless the values name another."""
 RENDEZVOUS_PORT_NAME, STATUS_PORT_NAME = "rendezvous", "status"
 """Names of these ports in the container."""
+FIRST_STORE_PORT, LAST_STORE_PORT = 20000, 29499
+"""The launcher of node rank 0 takes a free one of these for the store of each attempt's PyTorch. They are below
+PyTorch's customary rendezvous port and Kubernetes' node ports (30000-32767)."""
 
 # --- Paths in the trainer image and pod ----------------------------------------------------------------
 

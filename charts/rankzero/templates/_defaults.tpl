@@ -1,4 +1,4 @@
-{{/* Written by `python -m scripts.generate` from rankzero/config.py; do not edit. */}}
+{{/* Written by `python -m scripts.generate` from rankzero/config.py and contract.py; do not edit. */}}
 {{- define "rankzero.launchDefaults" -}}
-{"saveTimeout": 30, "stopTimeout": 20, "rendezvousPort": 29500, "statusPort": 29510, "leaveMargin": 10}
+{"saveTimeout": 30, "stopTimeout": 20, "rendezvousPort": 29500, "statusPort": 29510, "leaveMargin": 10, "firstStorePort": 20000, "lastStorePort": 29499}
 {{- end }}

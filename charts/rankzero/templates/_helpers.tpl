@@ -35,6 +35,12 @@ labels:
 {{- .Values.serviceAccount.name | default (ternary .Release.Name "default" .Values.serviceAccount.create) }}
 {{- end }}
 
+{{/* Whether the pods hold their account's token: "true" or "false". */}}
+{{- define "rankzero.mountsToken" -}}
+{{- $automount := toString .Values.serviceAccount.automount }}
+{{- ternary .Values.rbac.create (eq $automount "true") (eq $automount "auto") }}
+{{- end }}
+
 {{- define "rankzero.checkpointClaim" -}}
 {{- .Values.checkpoints.existingClaim | default (printf "%s-checkpoints" .Release.Name) }}
 {{- end }}

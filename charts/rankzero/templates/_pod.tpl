@@ -16,7 +16,7 @@ metadata:
 spec:
   serviceAccountName: {{ include "rankzero.serviceAccountName" .root | quote }}
   # With it the launcher scales its own workload to 0 when the run has ended.
-  automountServiceAccountToken: {{ $values.rbac.create }}
+  automountServiceAccountToken: {{ include "rankzero.mountsToken" .root }}
   enableServiceLinks: false
   {{- if $values.network.hostNetwork }}
   hostNetwork: true

@@ -1,7 +1,7 @@
 {{/*
 Ports of the release as JSON, keyed as in train.yaml: the one place that container, probes, Service and launcher follow.
 On the network of the nodes two releases share them, so there they follow from namespace and release name: 12000-15999
-and, 4000 above, 16000-19999. That is below the ports that launchers choose (rankzero/launch/ports.py), NodePorts
+and, 4000 above, 16000-19999. That is below the ports that launchers choose (rankzero/contract.py), NodePorts
 (30000-32767) and ephemeral ports (from 32768). What the values name goes first.
 */}}
 {{- define "rankzero.ports" -}}

@@ -6,10 +6,9 @@ import secrets
 import socket
 from pathlib import Path
 
+from rankzero.contract import FIRST_STORE_PORT, LAST_STORE_PORT
 from rankzero.errors import PreflightError
 
-LOWEST, HIGHEST = 20000, 29499
-"""Below Kubernetes' node ports (30000-32767) and PyTorch's customary rendezvous port."""
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -19,15 +18,15 @@ def free_port() -> int:
     The search begins anywhere, so that two groups on one machine do not race for the same one. Raises
     :class:`PreflightError` where there is none.
     """
-    highest = min(HIGHEST, _first_ephemeral() - 1)
-    count = highest - LOWEST + 1
+    highest = min(LAST_STORE_PORT, _first_ephemeral() - 1)
+    count = highest - FIRST_STORE_PORT + 1
     begin = secrets.randbelow(count) if count > 0 else 0
     for step in range(count):
-        port = LOWEST + (begin + step) % count
+        port = FIRST_STORE_PORT + (begin + step) % count
         if is_free(port):
             return port
     raise PreflightError(
-        f"no port from {LOWEST} to {highest} is free",
+        f"no port from {FIRST_STORE_PORT} to {highest} is free",
         hint="net.ipv4.ip_local_port_range should begin above them; see `ss -ltn`",
     )
 
@@ -48,4 +47,4 @@ def _first_ephemeral() -> int:
     try:
         return int(EPHEMERAL.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
-        return HIGHEST + 1
+        return LAST_STORE_PORT + 1
