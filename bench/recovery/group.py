@@ -11,6 +11,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from bench.recovery.forms import NAME, PODS, Form
+from bench.recovery.install import install
 from bench.recovery.logs import first_step, last_step
 from rankzero.cluster.api import TIMEOUT, readable
 from rankzero.errors import ClusterError, UnreachableError
@@ -38,7 +39,7 @@ class Group:
         present = ("serviceaccount/default", "configmap/kube-root-ca.crt")
         kube.kubectl("--namespace", NAMESPACE, "wait", "--for=create", "--timeout=30s", *present)
         began = time.time()
-        form.install(NAMESPACE, image)
+        install(form, NAMESPACE, image)
         return began
 
     def remove(self) -> None:

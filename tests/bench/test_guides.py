@@ -15,14 +15,16 @@ from bench.recovery.forms import KEYS
 from rankzero.errors import ConfigError
 from scripts.generate import files, measured
 
+BEFORE, AFTER = "# A guide\n\nWritten by hand, before.\n\n", "\n\nWritten by hand, after.\n"
+MARKS = measured.BEGIN.format(name="recovery"), measured.END.format(name="recovery")
 FACTS = {"kubernetes": "v1.37.2", "torch": "2.13.0", "python": "3.11.2"}
 
 
 @pytest.fixture
 def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the guide without a result file beside it."""
+    """A guide with a place for the table, and no result file beside it."""
     path = tmp_path / "recovery.md"
-    path.write_text(files.RECOVERY.read_text(encoding="utf-8"), encoding="utf-8")
+    path.write_text(BEFORE + "\n\nof another day\n\n".join(MARKS) + AFTER, encoding="utf-8")
     monkeypatch.setattr(files, "RECOVERY", path)
     monkeypatch.setattr(result_file, "FOLDER", tmp_path / "results")
     return path
@@ -34,16 +36,16 @@ def test_a_guide_without_a_result_says_how_to_get_one(guide: Path) -> None:
     assert measured.recovery() == guide.read_text()  # and stays the same when it is generated again
 
 
-def test_the_guide_has_the_times_the_targets_and_what_was_chosen(guide: Path) -> None:
+def test_the_guide_has_the_times_the_targets_and_what_was_chosen(guide: Path) -> None:  # noqa: ARG001
     options = argparse.Namespace(repetitions=2, give_up=150.0)
     samples: summary.Samples = {form: {event: [2.0, 4.0] for event in EVENTS} for form in KEYS}
     samples["torchrun-c10d"]["worker_killed"] = [None, None]
     found = {**head(options, "registry.example.com/trainer:1", FACTS), **summary.document(samples, 150.0)}
     result_file.write("recovery", found)
     text = measured.recovery()
-    before, _, after = guide.read_text().partition("Not measured yet")
-    assert text.startswith(before[:200])
-    assert text.endswith(after[-200:])
+    assert text.startswith(f"{BEFORE}{MARKS[0]}\n\n| seconds |")
+    assert text.endswith(f"\n\n{MARKS[1]}{AFTER}")
+    assert "of another day" not in text
     assert "| pod 1 deleted, to the next step | 3.0 (2.0 to 4.0) | 3.0 (2.0 to 4.0), 1.0 x |" in text
     assert ">150 (>150 to >150), >50.0 x |" in text
     assert "| worker_killed_s | 1.5 | 3.0 | missed |" in text

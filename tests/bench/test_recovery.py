@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import pytest
 from bench import result_file
 from bench.recovery import summary
 from bench.recovery.events import EVENTS, INSTALL, POD_0, POD_1, WORKER
-from bench.recovery.forms import FORMS, KEYS, Form, chart_values, torchrun_objects
+from bench.recovery.forms import FORMS, KEYS, Form
+from bench.recovery.install import chart_values, torchrun_objects
 from bench.recovery.logs import first_step, last_step
+from scripts.cache import REPO
 from scripts.generate import files, helm
 from scripts.generate.comments import load_values
 
@@ -60,7 +64,7 @@ def test_there_is_no_step_in_an_empty_log_or_in_one_that_ends_early() -> None:
 @pytest.mark.parametrize("example", ["drill.py", "mnist.py"])
 def test_the_words_that_are_looked_for_are_those_of_the_examples(example: str) -> None:
     """A script that said it otherwise would seem never to recover."""
-    assert "resumed from step {step}" in Path("trainer/examples", example).read_text()
+    assert "resumed from step {step}" in (REPO / "trainer" / "examples" / example).read_text()
 
 
 # --- Statistics -------------------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ def test_all_forms_run_the_same_image_script_and_settings() -> None:
 
 
 def test_the_torchrun_forms_avoid_the_known_traps() -> None:
-    """Known failures A4 (who hosts the store), A12 (order), A18 (interface), A24 (PID 1): peers at their best."""
+    """Known failures A4 (who hosts the store), A12 (order), A18 (interface), A24 (PID 1)."""
     for form in FORMS[1:]:
         service, *_, workload = torchrun_objects(form, "r/t:1")
         container = torchrun_container(form)
@@ -169,6 +173,15 @@ def test_the_torchrun_forms_avoid_the_known_traps() -> None:
         assert {"name": "GLOO_SOCKET_IFNAME", "value": "eth0"} in container["env"]
         assert container["command"][-1].startswith("exec torchrun ")
     assert "is_host" in torchrun_container(FORMS[2])["command"][-1]
+
+
+def test_tables_are_made_without_what_talks_to_a_cluster() -> None:
+    """The guides' generator reads them, also where no cluster was ever made."""
+    loaded = "import sys; from bench.recovery import summary; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loaded], cwd=REPO, capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "bench.recovery.forms" in modules
+    assert [name for name in modules if name.startswith(("kubernetes", "scripts.lab", "rankzero.cluster"))] == []
 
 
 def test_forms_have_keys_for_the_command_line() -> None:
