@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from typing import Any
 
@@ -25,8 +24,7 @@ from bench.recovery.measure import SETTLED_AFTER, measure
 from rankzero.cluster.api import connect
 from rankzero.errors import ClusterError
 from scripts.entry import guarded
-from scripts.image.build import Choices, build_image
-from scripts.lab import kube, registry
+from scripts.lab import kube, trainer_image
 from scripts.lab.podman import execute
 from scripts.lab.settings import WORKERS
 from scripts.stages import Stages
@@ -97,9 +95,7 @@ def positive(text: str) -> int:
 
 def provide_image(stages: Stages) -> str:
     """Build the trainer image and have it on every node: pulling it is not what is measured."""
-    built = build_image(Choices(engine="podman", base=os.environ.get("BASE") or "auto"), os.environ, stages)
-    with stages("Pushing the image"):
-        reference = registry.push(built.reference)
+    reference = trainer_image.provide(stages)
     with stages("Pulling it onto the nodes"):
         for node in WORKERS:
             execute(node.name, "crictl", "pull", reference)

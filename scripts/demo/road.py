@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,8 @@ from rankzero.cluster.api import TIMEOUT, connect, readable
 from rankzero.errors import ClusterError, ConfigError
 from scripts import command
 from scripts.cache import REPO, cache_dir
-from scripts.image.build import Choices, build_image
 from scripts.image.reference import check_tag, split
-from scripts.lab import cluster, kube, nodes, programs, registry
+from scripts.lab import cluster, kube, nodes, programs, trainer_image
 from scripts.stages import Stages
 
 NODES_NEEDED = 2
@@ -42,9 +40,7 @@ def local(stages: Stages, image: str) -> Ground:
         raise ConfigError("IMAGE is for CLUSTER=existing", hint="the local demo builds its own image; leave IMAGE out")
     cluster.up(stages)
     prepare_nodes(stages)
-    built = build_image(Choices(engine="podman", base=os.environ.get("BASE") or "auto"), os.environ, stages)
-    with stages("Pushing the image"):
-        reference = registry.push(built.reference)
+    reference = trainer_image.provide(stages)
     return Ground(
         kubeconfig=str(kube.kubeconfig_path()),
         helm=programs.program("helm", "helm"),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from rankzero.errors import ClusterError, ConfigError
 from scripts.demo import road
-from scripts.image.build import Choices, build_image
-from scripts.lab import kube, programs, registry
+from scripts.lab import kube, programs, trainer_image
 from scripts.stages import Stages
 
 
@@ -33,9 +31,7 @@ def local(stages: Stages, image: str, values: tuple[str, ...]) -> Ground:
     if not kube.kubeconfig_path().exists() or not kube.is_api_ready():
         raise ClusterError("the local cluster is not up", hint="`make lab` builds or repairs it")
     if not image:
-        built = build_image(Choices(engine="podman", base=os.environ.get("BASE") or "auto"), os.environ, stages)
-        with stages("Pushing the image"):
-            image = registry.push(built.reference)
+        image = trainer_image.provide(stages)
     return Ground(
         kubeconfig=str(kube.kubeconfig_path()),
         kubectl=programs.program("kubernetes", "kubectl"),
