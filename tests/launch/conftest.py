@@ -23,9 +23,11 @@ def make_group(tmp_path: Path) -> Iterator[MakeGroup]:
 
     yield make
     for group in groups:
-        group.stop()
-        for pod in group.pods:
-            print(f"--- pod {pod.node_rank}\n{pod.output}")
+        try:
+            group.stop()
+        finally:
+            for pod in group.pods:
+                print(f"--- pod {pod.node_rank}\n{pod.output}")
 
 
 @pytest.fixture

@@ -142,10 +142,29 @@ class PodGroup:
         return self
 
     def stop(self) -> None:
-        """Leave nothing behind, whatever the test did."""
+        """Leave nothing behind, whatever the test did; fails where something outlived its pod."""
         for pod in self.pods:
             if pod.process is not None and pod.process.poll() is None:
                 pod.delete()
+        with contextlib.suppress(AssertionError):
+            until(lambda: not self.processes(), timeout=5, what="the last ones end")
+        left = self.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert not left, f"outlived their pods: {left}"
+
+    def processes(self) -> dict[int, str]:
+        """Command lines of all processes that name the group's folder, by pid."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:  # it has ended meanwhile
+                continue
+            if f"{self.folder} " in command or f"{self.folder}/" in command:
+                found[int(path.parent.name)] = command
+        return found
 
     @property
     def state_dir(self) -> Path:

@@ -154,7 +154,7 @@ def test_another_path_names_those_that_exist(make_group: MakeGroup, path: str) -
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusServer]:
     """A page of this process."""
-    monkeypatch.setattr(status, "REQUEST_WITHIN", 1.0)
+    monkeypatch.setattr(status, "REQUEST_WITHIN", 3.0)
     served = StatusServer(0, lambda: {"ready": True})
     served.start()
     yield served
@@ -173,9 +173,9 @@ def test_clients_that_ask_nothing_neither_fill_the_launcher_nor_keep_probes_out(
             strangers.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
         began = time.monotonic()
         assert page(server, "/healthz")[0] == 200
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < status.REQUEST_WITHIN  # not only when the silent ones are gone
         assert requests() <= 2 * MOST_REQUESTS  # those that make room are still ending
-        until(lambda: requests() == 0, timeout=10, what="the silent ones are dropped")
+        until(lambda: requests() == 0, timeout=20, what="the silent ones are dropped")
     assert page(server, "/readyz")[0] == 200
 
 
