@@ -1,19 +1,39 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 
 import pytest
 
 from rankzero.launch import protocol
 from rankzero.launch.logs import LAST_LINE_LENGTH, LAST_LINES, Log, without_controls
-from rankzero.launch.protocol import Finish, Heartbeat, ProtocolError, Start, Stop, WorkerFailed, decode, encode
+from rankzero.launch.protocol import (
+    Finish,
+    Heartbeat,
+    Lead,
+    ProtocolError,
+    RankBeat,
+    Report,
+    Start,
+    Stop,
+    WorkerFailed,
+    decode,
+    encode,
+)
 from rankzero.launch.workers import LONGEST_ERROR
 
+LEAD = Lead(
+    phase="startup", saves_on_stop=True, step=0, total_steps=10, epoch=0, samples=0, resumed_from=0, first_step=0,
+    saved_step=0, loss=0.0, time=0.0, first_step_time=0.0, step_seconds=0.0, save_seconds=0.0, seconds={"data": 0.5},
+)  # fmt: skip
+REPORT = Report(1, [RankBeat(3, True, "sync", 7, 0.25, 0.1, "S")], [LEAD])
 FAILED = WorkerFailed(1, 0, 3, 1, 137, "SIGKILL", "", ["last line é"], 1.5)
 
 
 @pytest.mark.parametrize(
-    "message", [Heartbeat(), Start(2, "fd00::1", 4242), Stop(1, "why", 5.0), Finish("failed", "x", 7, "y\nz"), FAILED]
+    "message",
+    [Heartbeat(), Start(2, "fd00::1", 4242), Stop(1, "why", 5.0), Finish("failed", "x", 7, "y\nz"), FAILED, REPORT],
 )
 def test_a_message_survives_the_wire(message: protocol.Message) -> None:
     line = encode(message)
@@ -28,6 +48,9 @@ def test_a_message_survives_the_wire(message: protocol.Message) -> None:
         b"",
         b"GET / HTTP/1.1\r\n",
         b"[]",
+        encode(REPORT).replace(b'"rank": 3', b'"rank": "3"'),
+        encode(REPORT).replace(b'"ranks": [{', b'"ranks": [5, {'),
+        encode(REPORT).replace(b'"data": 0.5', b'"data": null'),
         b"null",
         b'{"type": "Nothing"}',
         b'{"type": "Stopped"}',
@@ -60,3 +83,10 @@ def test_a_failure_is_told_in_one_sentence() -> None:
     assert FAILED.summary == "rank 3 (node rank 0) was ended by SIGKILL"
     document = json.loads(encode(FAILED)) | {"signal": "", "exit_code": 1, "error": "ValueError: x"}
     assert decode(json.dumps(document).encode()).summary == "rank 3 (node rank 0) ended with status 1: ValueError: x"  # type: ignore[union-attr]
+
+
+def test_what_global_rank_0_does_not_know_yet_is_left_out_of_records() -> None:
+    assert not {"step", "loss", "time", "first_step", "first_step_time"} & LEAD.record().keys()
+    later = dataclasses.replace(LEAD, first_step=1, step=3, loss=math.nan)
+    assert later.record()["step"] == 3
+    assert later.record()["loss"] is None  # JSON has no NaN

@@ -31,7 +31,7 @@ from rankzero.heartbeat import Phase
 from rankzero.train import entry
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import Ranks, process_group, scaled_learning_rate
-from rankzero.train.progress import Progress, report_result, state_dir
+from rankzero.train.progress import Progress, phase, report_result, state_dir
 from rankzero.train.sampling import EpochSampler
 from rankzero.train.stopping import StopRequest
 
@@ -107,7 +107,8 @@ def accuracy(model: nn.Module, data: TensorDataset, ranks: Ranks) -> float:
 
 def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     """The whole run on one rank."""
-    training, test = load_digits(Path(config.data) if config.data else DEFAULT_DATA)
+    with phase(Phase.PREPARATION):
+        training, test = load_digits(Path(config.data) if config.data else DEFAULT_DATA)
     sampler = EpochSampler(len(training), ranks.rank, ranks.world_size, config.seed)
     # A generator of its own: each pass of the loader draws a seed, which must not shift dropout after a resume.
     loader = DataLoader(training, config.batch_size, sampler=sampler, drop_last=True, generator=torch.Generator())
@@ -184,7 +185,7 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
             if stopping:  # a pod of the run is being stopped; the next attempt goes on from here
                 sys.exit(contract.EXIT_REQUEUE)
 
-    with progress.phase(Phase.EVALUATION):
+    with phase(Phase.EVALUATION):
         share = accuracy(plain, test, ranks)
     if ranks.is_first:
         print(f"test accuracy {share:.2%} on {len(test)} digits", flush=True)

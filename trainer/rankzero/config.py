@@ -56,11 +56,23 @@ class StallConfig:
 
     enabled: bool = bounded(True, doc="End an attempt in which no rank makes progress.")
     factor: float = bounded(5.0, minimum=1, doc="A step may take this many times the median of the steps before.")
-    least: int = bounded(120, minimum=1, maximum=604800, doc="Seconds that a step may take in any case.")
-    startup: int = bounded(1800, minimum=1, maximum=604800, doc="Seconds until the first step of an attempt.")
+    least: int = bounded(
+        300,
+        minimum=1,
+        maximum=604800,
+        doc="Seconds that a step may take in any case, with recompilation and evaluation that is not marked.",
+    )
+    startup: int = bounded(
+        1800, minimum=1, maximum=604800, doc="Seconds for the first steps of an attempt, and to get there."
+    )
     preparation: int = bounded(7200, minimum=1, maximum=604800, doc="Seconds to prepare a dataset.")
     checkpoint: int = bounded(1800, minimum=1, maximum=604800, doc="Seconds for one checkpoint.")
-    evaluation: int = bounded(3600, minimum=1, maximum=604800, doc="Seconds for one evaluation.")
+    evaluation: int = bounded(
+        3600,
+        minimum=1,
+        maximum=604800,
+        doc="Seconds for one evaluation, and from the end of the process group to that of the process.",
+    )
 
     @property
     def longest(self) -> int:

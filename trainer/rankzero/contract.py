@@ -158,8 +158,10 @@ EXIT_INTERNAL = 70
 EXIT_REQUEUE = 75
 """Stopped from outside (preemption); a later attempt resumes from the last checkpoint."""
 
-# --- Time to leave ---------------------------------------------------------------------------------------
+# --- Leaving together ---------------------------------------------------------------------------------------
 
+STEPS_AHEAD = 3
+"""Steps from the last rank's note that it was asked to the one after which all save (``rankzero.train.stopping``)."""
 LEAVE_MARGIN = 10
 """Seconds that a pod needs to leave beyond launch.saveTimeout and launch.stopTimeout: its grace must hold all three."""
 

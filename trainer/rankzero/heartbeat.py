@@ -7,12 +7,11 @@ the rank, which may hang, be stopped or be dead. Standard library only: the laun
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import faulthandler
-import math
 import mmap
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from statistics import median
-from typing import IO, Any
+from typing import IO
 
 from rankzero import contract
 
@@ -30,6 +29,8 @@ NOT_TOLD = -1
 """As ``saved_step``: the script does not use this library's checkpoints."""
 STEPS_REMEMBERED = 51
 """Steps whose median is the step time."""
+STEPS_NEEDED = 3
+"""Before there are as many, nobody knows how long a step takes: the first ones compile and warm up."""
 READ_TRIES = 100
 STACK_SIGNAL = signal.SIGRTMIN + 6
 """Asks a rank for the stacks of its threads; it answers from C, also where its main thread hangs in a collective."""
@@ -62,6 +63,7 @@ STEPPING = frozenset({Phase.TRAINING, Phase.DATA, Phase.FORWARD, Phase.BACKWARD,
 class _Record(ctypes.Structure):
     _fields_ = (
         ("pid", ctypes.c_uint64),
+        ("watched", ctypes.c_uint64),
         ("phase", ctypes.c_uint64),
         ("saves_on_stop", ctypes.c_uint64),
         ("step", ctypes.c_int64),
@@ -94,6 +96,7 @@ class _Memory(ctypes.Structure):
 class Beat:
     """What a rank last said.
 
+    ``watched`` is True once the script has said that it will report its steps.
     ``time`` and ``first_step_time`` are seconds since the epoch, ``moved`` is monotonic time of this machine,
     ``step_seconds`` the median of the last steps, ``save_seconds`` the time of the last checkpoint, ``seconds`` the
     time spent in each phase that is over. ``first_step`` is 0 before the first step of the attempt, ``saved_step``
@@ -101,6 +104,7 @@ class Beat:
     """
 
     pid: int
+    watched: bool
     phase: Phase
     saves_on_stop: bool
     step: int
@@ -118,26 +122,17 @@ class Beat:
     save_seconds: float
     seconds: dict[str, float]
 
-    def record(self) -> dict[str, Any]:
-        """As JSON, with what is not known yet left out; what means nothing on another machine is left out too."""
-        document = {**dataclasses.asdict(self), "phase": self.phase.label}
-        document["loss"] = self.loss if math.isfinite(self.loss) else None  # JSON has no NaN
-        del document["pid"], document["moved"]
-        if not self.first_step:
-            for key in ("first_step", "first_step_time", "step", "time", "loss"):
-                del document[key]
-        return document
-
 
 class Heartbeat:
     """A rank's own end. Without a path it beats for nobody, so that scripts need not ask."""
 
     def __init__(self, path: Path | None = None) -> None:
+        """Raises OSError where ``path`` cannot be made, or is there: it belongs to one process."""
         if path is None:
             self._memory = _Memory()
         else:
-            with path.open("w+b") as file:
-                file.truncate(ctypes.sizeof(_Memory))
+            with path.open("x+b") as file:
+                os.posix_fallocate(file.fileno(), 0, ctypes.sizeof(_Memory))  # full memory is an error here, not later
                 self._memory = _Memory.from_buffer(mmap.mmap(file.fileno(), ctypes.sizeof(_Memory)))
         self._since = self._stepped = time.monotonic()
         self._steps: deque[float] = deque(maxlen=STEPS_REMEMBERED)
@@ -164,10 +159,11 @@ class Heartbeat:
         self._publish()
 
     def begin(self, *, total_steps: int, resumed_from: int, saves_on_stop: bool) -> None:
-        """What this attempt is about."""
-        self._record.total_steps = total_steps
-        self._record.resumed_from = resumed_from
+        """What this attempt is about; from now on the watchdog expects steps."""
+        self._record.total_steps = int(total_steps)
+        self._record.resumed_from = int(resumed_from)
         self._record.saves_on_stop = saves_on_stop
+        self._record.watched = True
         self._publish()
 
     def saved(self, step: int) -> None:
@@ -181,11 +177,15 @@ class Heartbeat:
         self._switch(Phase.TRAINING)
         if record.first_step:
             self._steps.append(self._since - self._stepped)
-            record.step_seconds = median(self._steps)
+            record.step_seconds = median(self._steps) if len(self._steps) >= STEPS_NEEDED else 0.0
         else:
-            record.first_step, record.first_step_time = step, wall
+            record.first_step, record.first_step_time = int(step), wall
+            started = sum(record.seconds)  # reading, compiling, connecting: until now all of it was the start
+            record.seconds = type(record.seconds)()
+            record.seconds[Phase.STARTUP] = started
         self._stepped = self._since
-        record.step, record.epoch, record.loss, record.time = step, epoch, loss, wall
+        record.watched = True
+        record.step, record.epoch, record.loss, record.time = int(step), int(epoch), float(loss), wall
         record.samples += samples
         self._publish()
 
@@ -220,13 +220,18 @@ def read(path: Path) -> Beat | None:
                     break
     except FileNotFoundError:
         return None
-    return _beat(memory.records[memory.count % 2]) if memory.version == VERSION else None
+    if memory.version != VERSION:
+        return None
+    try:
+        return _beat(memory.records[memory.count % 2])
+    except ValueError:  # a phase that is none: the file is not what it should be
+        return None
 
 
 def _beat(record: _Record) -> Beat:
     values = {name: getattr(record, name) for name, _ in _Record._fields_}
     values["phase"] = Phase(record.phase)
-    values["saves_on_stop"] = bool(record.saves_on_stop)
+    values["watched"], values["saves_on_stop"] = bool(record.watched), bool(record.saves_on_stop)
     values["seconds"] = {phase.label: record.seconds[phase] for phase in Phase if record.seconds[phase]}
     return Beat(**values)
 
@@ -238,11 +243,22 @@ def current() -> Heartbeat:
     """This process's heartbeat: where its launcher looks, or nowhere without one. Every rank has its own."""
     global _current
     if _current is None:
-        folder, rank = os.environ.get(contract.ENV_ATTEMPT_DIR), int(os.environ.get("RANK", 0))
-        if folder:  # before the first beat: only a rank that beats is asked
-            _write_stacks_when_asked(Path(folder, contract.stack_file(rank)))
-        _current = Heartbeat(Path(folder, contract.heartbeat_file(rank)) if folder else None)
+        try:
+            _current = _of_this_rank(os.environ.get(contract.ENV_ATTEMPT_DIR, ""), os.environ.get("RANK", ""))
+        except OSError as error:  # no reason to end a training
+            sys.stderr.write(f"the launcher cannot see this rank's progress: {error}\n")
+            _current = Heartbeat()
     return _current
+
+
+def _of_this_rank(folder: str, rank: str) -> Heartbeat:
+    if not folder or not rank.isdecimal():
+        return Heartbeat()
+    path = Path(folder, contract.heartbeat_file(int(rank)))
+    if path.exists():  # a process that the rank has started, with its environment
+        return Heartbeat()
+    _write_stacks_when_asked(Path(folder, contract.stack_file(int(rank))))  # only a rank that beats is asked
+    return Heartbeat(path)
 
 
 _stacks: IO[bytes] | None = None

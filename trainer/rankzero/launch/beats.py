@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import os
 import shutil
@@ -9,18 +10,22 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rankzero import contract, heartbeat
+from rankzero.heartbeat import Beat
 from rankzero.launch.processes import process_state
-from rankzero.launch.protocol import RankBeat, Report
+from rankzero.launch.protocol import Lead, RankBeat, Report
 
 MEMORY = Path("/dev/shm")  # noqa: S108 -- node-local memory on purpose
 
 
 def attempt_folder(pod_uid: str, attempt: int) -> tempfile.TemporaryDirectory[str]:
-    """A folder for one attempt of this node, in memory where there is some."""
-    return tempfile.TemporaryDirectory(prefix=f"{_folders_of(pod_uid)}{attempt}-", dir=_memory())
+    """A folder for one attempt of this node, in memory where there is some. Raises OSError where there is no room."""
+    prefix = f"{_folders_of(pod_uid)}{attempt}-"
+    try:
+        return tempfile.TemporaryDirectory(prefix=prefix, dir=MEMORY, ignore_cleanup_errors=True)
+    except OSError:  # none here, or it is full
+        return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
 
 
 def remove_leftovers(pod_uid: str) -> None:
@@ -28,12 +33,9 @@ def remove_leftovers(pod_uid: str) -> None:
 
     Those of other pods may lie beside them, with the host's memory for example.
     """
-    for folder in (_memory() or Path(tempfile.gettempdir())).glob(f"{glob.escape(_folders_of(pod_uid))}*"):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _memory() -> Path | None:
-    return MEMORY if os.access(MEMORY, os.W_OK) else None
+    for place in (MEMORY, Path(tempfile.gettempdir())):
+        for folder in place.glob(f"{glob.escape(_folders_of(pod_uid))}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folders_of(pod_uid: str) -> str:
@@ -47,6 +49,7 @@ def report(attempt: int, folder: Path, ranks: Iterable[int]) -> Report:
     rows = [
         RankBeat(
             rank=rank,
+            watched=beat.watched,
             phase=beat.phase.label,
             step=beat.step,
             still=round(max(0.0, now - beat.moved), 3),
@@ -55,7 +58,11 @@ def report(attempt: int, folder: Path, ranks: Iterable[int]) -> Report:
         )
         for rank, beat in beats.items()
     ]
-    rank0: dict[str, Any] = beats[0].record() if 0 in beats else {}
-    return Report(attempt, rows, rank0)
+    return Report(attempt, rows, [_lead(beats[0])] if 0 in beats else [])
+
+
+def _lead(beat: Beat) -> Lead:
+    told = {field.name: getattr(beat, field.name) for field in dataclasses.fields(Lead)}
+    return Lead(**{**told, "phase": beat.phase.label})
 
 

@@ -85,4 +85,4 @@ def _same_error(one: dict[str, Any], other: dict[str, Any]) -> bool:
         return False
     if first["signal"] == "SIGKILL" and not first["out_of_memory"]:  # somebody's doing, not the script's
         return False
-    return bool(first["error"] == second["error"] and one.get("last_step") == other.get("last_step"))
+    return bool(first["error"] == second["error"] and "last_step" in one and one["last_step"] == other.get("last_step"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from rankzero.config import LaunchConfig
 from rankzero.heartbeat import NOT_TOLD
 from rankzero.launch import budget, causes, retention, termination, volume
 from rankzero.launch.causes import POD, STALLED, STOPPED, WORKER, Cause
+from rankzero.launch.observer import Observer
 from rankzero.launch.ports import free_port
 from rankzero.launch.protocol import (
     Dump,
@@ -36,7 +36,7 @@ from rankzero.launch.protocol import (
 )
 from rankzero.launch.records import Records
 from rankzero.launch.roster import Joined, Lost, Peer, Roster, Said
-from rankzero.launch.watchdog import Watchdog
+from rankzero.launch.watchdog import odd_one_out
 
 STOP_MARGIN = 10.0
 """Seconds beyond the workers' own grace after which a member that does not answer a Stop is dropped."""
@@ -46,8 +46,6 @@ DUMP_WITHIN = 10.0
 """Seconds for members to collect what the ranks of a stalled attempt are doing."""
 REPORT_WITHIN = 1.5
 """Seconds within which every member with workers reports."""
-SAVE_SHARE = 0.8
-"""Of launch.saveTimeout; a checkpoint that takes more leaves too little room."""
 PROGRESS_EVERY = 2.0
 """Seconds between two writes of progress.json."""
 
@@ -85,11 +83,8 @@ class Coordinator:
         self._last_words = last_words
         self.attempt = 0
         self.state = "waiting"
-        self.watchdog = Watchdog(launch.stall)
-        self.progress: dict[str, Any] = {}
-        """Global rank 0's last heartbeat, with its attempt; that of an earlier rank 0 before there is one."""
+        self.observer = Observer(launch, say)
         self._began = time.monotonic()
-        self._warned = False
         self._causes: list[Cause] = []
         self._saving = volume.Saving(records.save, say)
         self._removing = volume.Saving(
@@ -105,8 +100,8 @@ class Coordinator:
         if self.records.has_succeeded():  # and this process's predecessor died before it could say so
             return SUCCEEDED
         nothing: dict[str, Any] = {}
-        self.progress = await volume.attempt(self.records.last_progress, nothing, self.say)
-        if self.records.close_lost(self.progress, self._last_words):
+        self.observer.progress = await volume.attempt(self.records.last_progress, nothing, self.say)
+        if self.records.close_lost(self.observer.progress, self._last_words):
             await self._saving.done()
         writing = asyncio.create_task(self._write_progress())
         try:
@@ -163,9 +158,9 @@ class Coordinator:
     async def _run_attempt(self) -> Cause | None:
         """One attempt from Start to the last Stopped; None where every worker ended with status 0."""
         self._causes, self._stuck, self._restarted = [], [], {}
-        self.watchdog.forget()
         members = sorted(self.roster.peers.values(), key=lambda peer: peer.rank)
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
+        self.observer.begin(self.attempt)
         self.state = "running"
         self._began = time.monotonic()
         await self._saving.done()
@@ -199,10 +194,11 @@ class Coordinator:
 
     async def _save_everywhere(self) -> None:
         """A pod is being stopped: let all ranks save at one step and leave, where the script can do that."""
-        if self.launch.save_timeout and self.progress.get("attempt") != self.attempt:
+        if self.launch.save_timeout and not self.observer.knows(self.attempt):
             await self._hear(Report, within=REPORT_WITHIN)  # it has only just begun
-        progress = self.progress
-        if not (self.launch.save_timeout and progress.get("saves_on_stop") and progress["attempt"] == self.attempt):
+        if not (self.launch.save_timeout and self.observer.knows(self.attempt)):
+            return
+        if not self.observer.progress["saves_on_stop"]:
             return
         began = time.monotonic()
         await self.roster.tell_all(Save(self.attempt))
@@ -232,14 +228,15 @@ class Coordinator:
 
     async def _collect_evidence(self) -> None:
         """The attempt has stalled: learn what every rank is doing before the workers are stopped."""
-        self.say(self._causes[0].reason)
+        stalled = self._causes[0]
+        self.say(stalled.reason)
         await self.roster.tell_all(Dump(self.attempt))
         where: dict[str, str] = {}
         await self._hear(Dumped, within=DUMP_WITHIN, into=where)
         self.records.note_where(where)
-        suspect = self._causes[0].rank
+        suspect = stalled.rank if stalled.rank >= 0 else odd_one_out(where)
         if (line := where.get(str(suspect))) is not None:
-            self._causes[0] = self._causes[0].with_more([f"its Python stack: {line}"])
+            self._causes[0] = self._stalled(f"{stalled.reason}; rank {suspect} is at {line}", suspect)
 
     async def _stop_everywhere(self, reason: str) -> None:
         """Stop all workers; returns when every member has none left or is gone."""
@@ -271,7 +268,7 @@ class Coordinator:
         return list(waiting)
 
     async def _close_attempt(self, cause: Cause | None, within: float = volume.WITHIN) -> None:
-        self.records.close_attempt(cause, self.progress, time.monotonic() - self._began)
+        self.records.close_attempt(cause, self.observer.progress, time.monotonic() - self._began)
         self.state = "waiting" if cause else "ending"
         for rank, last_words in self._restarted.items():
             self.records.blame_container(rank, last_words)
@@ -304,26 +301,14 @@ class Coordinator:
             case Said(peer, WorkerFailed() as failure):
                 self._note(Cause(WORKER, failure.summary, peer.rank, failure))
             case Said(_, Report() as report):
-                self._hear_of_ranks(report)
-        if self.state == "running" and not self._causes and (stall := self.watchdog.verdict()):
-            rank = stall.suspect.rank
-            self._note(Cause(STALLED, stall.reason, rank // self.launch.procs_per_node, rank=rank))
+                self.observer.hear(report)
+        if self.state == "running" and not self._causes and (stall := self.observer.stall()):
+            self._note(self._stalled(stall.reason, stall.suspect))
         return event
 
-    def _hear_of_ranks(self, report: Report) -> None:
-        self.watchdog.hear(report.ranks)
-        if not report.rank0:
-            return
-        self.progress = {**report.rank0, "rank": 0, "attempt": self.attempt}
-        save, allowed = report.rank0.get("save_seconds", 0.0), self.launch.save_timeout
-        if allowed and save > allowed * SAVE_SHARE and not self._warned:
-            self._warned = True
-            wanted = math.ceil(save / SAVE_SHARE)
-            self.say(
-                f"warning: a checkpoint takes {save:.0f} s and launch.saveTimeout is {allowed} s: a pod that is being "
-                f"stopped may be killed before all ranks have saved; set launch.saveTimeout to {wanted} and "
-                f"terminationGracePeriodSeconds to {wanted + self.launch.stop_timeout + contract.LEAVE_MARGIN}"
-            )
+    def _stalled(self, reason: str, suspect: int) -> Cause:
+        node_rank = suspect // self.launch.procs_per_node if suspect >= 0 else -1
+        return Cause(STALLED, reason, node_rank, rank=suspect)
 
     def _note(self, cause: Cause) -> None:
         if self.state in {"running", "restarting"}:
@@ -360,8 +345,9 @@ class Coordinator:
 
         saving = volume.Saving(lambda: self.records.write_progress(written, ranks), complain)
         while True:
-            if self.progress and self.progress != written:
-                written, ranks = self.progress, [dataclasses.asdict(beat) for beat in self.watchdog.beats]
+            if self.observer.progress and self.observer.progress != written:
+                written = self.observer.progress
+                ranks = [dataclasses.asdict(beat) for beat in self.observer.beats]
                 await saving.done()
             await asyncio.sleep(PROGRESS_EVERY)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -41,8 +42,8 @@ class LocalAttempt:
         self._logs = logs
         self._kills = kills
         self._say = say
-        self._scratch = beats.attempt_folder(identity.pod_uid, order.attempt)
-        self._folder = Path(self._scratch.name)
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        """The attempt's folder, from the start of the workers to :meth:`close`."""
         self._group: WorkerGroup | None = None
         first = identity.node_rank * launch.procs_per_node
         self._ranks = range(first, first + launch.procs_per_node)
@@ -68,12 +69,14 @@ class LocalAttempt:
         cannot be started are one.
         """
         launch, node_rank = self._launch, self._identity.node_rank
-        environments = worker_environments(base, launch, self._identity, self._order, self._interface(), self._folder)
         script = [launch.script, *launch.args]
         try:
+            self._scratch = beats.attempt_folder(self._identity.pod_uid, self.number)
+            folder = Path(self._scratch.name)
+            environments = worker_environments(base, launch, self._identity, self._order, self._interface(), folder)
             if launch.method == "torchrun":
                 self._group = await start_torchrun(
-                    script, environments, self._folder, launch.stop_timeout, self.number, node_rank, self._logs
+                    script, environments, folder, launch.stop_timeout, self.number, node_rank, self._logs
                 )
             else:
                 self._group = await WorkerGroup.start(starter, script, environments, self.number, node_rank, self._logs)
@@ -88,18 +91,24 @@ class LocalAttempt:
 
     def ask_to_save(self) -> None:
         """Have the workers save at a step that all ranks agree on, and leave."""
-        self._say("asking the workers to save and leave")
-        (self._folder / contract.STOP_FILE).touch()
+        if self._scratch is not None:
+            self._say("asking the workers to save and leave")
+            Path(self._scratch.name, contract.STOP_FILE).touch()
 
     def report(self) -> Report:
         """What the local ranks last said."""
-        return beats.report(self.number, self._folder, self._ranks)
+        if self._scratch is None:
+            return Report(self.number, [], [])
+        return beats.report(self.number, Path(self._scratch.name), self._ranks)
 
     async def dump(self) -> dict[str, str]:
         """Collect what the local ranks are doing and keep it on the volume; returns where each rank is."""
-        where = await evidence.dump(self._folder, self._ranks)
+        if self._scratch is None:
+            return {}
+        folder = Path(self._scratch.name)
+        where = await evidence.dump(folder, self._ranks)
         target = self._identity.state_dir / contract.evidence_dir(self.number)
-        await volume.attempt(lambda: evidence.keep(self._folder, target), None, self._say, within=KEEP_WITHIN)
+        await volume.attempt(lambda: evidence.keep(folder, target), None, self._say, within=KEEP_WITHIN)
         return where
 
     async def stop(self, grace: float) -> list[int]:
@@ -109,7 +118,8 @@ class LocalAttempt:
     def close(self) -> Report:
         """The workers are gone: what they said last. Removes the folder."""
         report = self.report()
-        self._scratch.cleanup()
+        if self._scratch is not None:
+            self._scratch.cleanup()
         return report
 
     def _interface(self) -> str:

@@ -49,6 +49,8 @@ LAST_SECONDS = 4.0
 RECOVERING_BEATS = 4
 """Times launch.heartbeatTimeout that a group without an attempt counts as one that recovers: a minute by default.
 A pod that is replaced where its image is present is back in a few seconds."""
+REPORTS_A_SECOND = 100
+"""What rank 0 may hear from all members together."""
 
 
 class Member:
@@ -83,6 +85,7 @@ class Member:
         """Workers that do not end even by SIGKILL, by process id, each with a sentence."""
         self._logs = Logs(launch, identity.state_dir, say)
         self._gpus = Gpus(say)
+        self._report_every = max(HEARTBEAT_EVERY, launch.nodes / REPORTS_A_SECOND)
         self._attempt: LocalAttempt | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._changing = asyncio.Lock()
@@ -278,13 +281,14 @@ class Member:
                 "and reboot it, so that the pod starts elsewhere",
             )
 
-    def _beat(self) -> Heartbeat | Report:
-        """This member is alive, and so are its ranks where it has any."""
-        return self._attempt.report() if self._attempt is not None else Heartbeat()
-
     async def _keep_beating(self, writer: asyncio.StreamWriter) -> None:
+        reported = 0.0
         while True:
-            await send(writer, self._beat())
+            if self._attempt is not None and time.monotonic() - reported >= self._report_every:
+                reported = time.monotonic()
+                await send(writer, self._attempt.report())
+            else:
+                await send(writer, Heartbeat())
             if not self._changing.locked():  # a process that is just being started is not known yet
                 reap_strays(self._known_processes())
             await asyncio.sleep(HEARTBEAT_EVERY)

@@ -12,6 +12,15 @@ from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+PROGRESS = (
+    ("step", "step", "Last optimizer step"),
+    ("total_steps", "total_steps", "Optimizer steps of the whole run"),
+    ("loss", "loss", "Loss of the last step on rank 0"),
+    ("step_seconds", "step_seconds", "Median time of the last steps"),
+    ("save_seconds", "checkpoint_seconds", "Time of the last checkpoint"),
+)
+"""Key of the heartbeat, name of the metric, what it is."""
+
 
 def render(status: dict[str, Any]) -> bytes:
     """The document of /status in Prometheus' text format."""
@@ -40,19 +49,19 @@ class _Page(Collector):
         yield by_label("lost_seconds", "Time that failures have cost", "cause", group["lost_s"])
         yield gauge("goodput_ratio", "Share of time spent in steps that were kept", group["goodput"])
         yield self._attempts(group)
+        yield self._samples(group)
+
+    @staticmethod
+    def _samples(group: dict[str, Any]) -> Metric:
+        used = sum(one.get("samples", 0) for one in group["attempts"]) * group["world_size"]
+        text = "Samples used by all ranks, repeated ones included: those of rank 0 times the world size"
+        return CounterMetricFamily("rankzero_samples", text, value=used)
 
     @staticmethod
     def _progress(progress: dict[str, Any]) -> Iterator[Metric]:
-        texts = {
-            "step": "Last optimizer step",
-            "total_steps": "Optimizer steps of the whole run",
-            "loss": "Loss of the last step on rank 0",
-            "step_seconds": "Median time of the last steps",
-            "save_seconds": "Time of the last checkpoint",
-        }
-        for key, text in texts.items():
+        for key, name, text in PROGRESS:
             if progress.get(key) is not None:
-                yield gauge(key if key != "save_seconds" else "checkpoint_seconds", text, float(progress[key]))
+                yield gauge(name, text, float(progress[key]))
 
     @staticmethod
     def _attempts(group: dict[str, Any]) -> Metric:

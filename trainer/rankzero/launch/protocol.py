@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import math
 import typing
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,7 @@ class RankBeat:
     """
 
     rank: int
+    watched: bool
     phase: str
     step: int
     still: float
@@ -87,12 +89,41 @@ class RankBeat:
 
 
 @dataclass(frozen=True)
+class Lead:
+    """Global rank 0 in full, see :class:`rankzero.heartbeat.Beat`. ``loss`` may be no number."""
+
+    phase: str
+    saves_on_stop: bool
+    step: int
+    total_steps: int
+    epoch: int
+    samples: int
+    resumed_from: int
+    first_step: int
+    saved_step: int
+    loss: float
+    time: float
+    first_step_time: float
+    step_seconds: float
+    save_seconds: float
+    seconds: dict[str, float]
+
+    def record(self) -> dict[str, Any]:
+        """As records and pages show it: what is not known yet is left out, and JSON has no NaN."""
+        document = {**dataclasses.asdict(self), "loss": self.loss if math.isfinite(self.loss) else None}
+        if not self.first_step:
+            for key in ("first_step", "first_step_time", "step", "time", "loss"):
+                del document[key]
+        return document
+
+
+@dataclass(frozen=True)
 class Report:
-    """A heartbeat of a member with workers: its ranks, and global rank 0 in full where it is one of them."""
+    """A heartbeat of a member with workers: its ranks, and in ``lead`` global rank 0 where it is one of them."""
 
     attempt: int
     ranks: list[RankBeat]
-    rank0: dict[str, Any]
+    lead: list[Lead]
 
 
 @dataclass(frozen=True)
@@ -206,7 +237,7 @@ Message = (
 )
 _BY_NAME: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
 _HINTS: dict[type[Any], dict[str, Any]] = {
-    kind: typing.get_type_hints(kind) for kind in (*typing.get_args(Message), RankBeat)
+    kind: typing.get_type_hints(kind) for kind in (*typing.get_args(Message), RankBeat, Lead)
 }
 
 

@@ -24,6 +24,7 @@ from rankzero.launch.protocol import (
     send,
 )
 from rankzero.launch.tally import Tally
+from rankzero.launch.watchdog import PHASES
 
 HELLO_TIMEOUT = 5.0
 BEAT_EVERY = 1.0
@@ -159,6 +160,8 @@ class Roster:
                 return
             while (message := await receive(reader)) is not None:
                 peer.seen = time.monotonic()
+                if isinstance(message, Report):
+                    self._check(message, peer)
                 if isinstance(message, Heartbeat | Report):
                     await send(writer, Heartbeat())  # an answer, not a timer for each of hundreds of members
                 if not isinstance(message, Heartbeat):
@@ -214,6 +217,15 @@ class Roster:
         if not 0 <= hello.node_rank < self._launch.nodes:
             return Refused(f"node rank {hello.node_rank} in a group of {self._launch.nodes}", True)
         return None
+
+    def _check(self, report: Report, peer: Peer) -> None:
+        """A member speaks of its own ranks. Raises ProtocolError."""
+        first = peer.rank * self._launch.procs_per_node
+        own = range(first, first + self._launch.procs_per_node)
+        if any(beat.rank not in own or beat.phase not in PHASES for beat in report.ranks):
+            raise ProtocolError(f"{peer.name} reports ranks or phases that it cannot have")
+        if report.lead and (0 not in own or len(report.lead) > 1):
+            raise ProtocolError(f"{peer.name} reports as if it had rank 0")
 
     # --- What becomes of it ------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ def snapshot(identity: Identity, member: Member, coordinator: Coordinator | None
 
 
 def _group(coordinator: Coordinator) -> dict[str, Any]:
-    launch, records, progress = coordinator.launch, coordinator.records, coordinator.progress
+    launch, records, progress = coordinator.launch, coordinator.records, coordinator.observer.progress
     spent = records.ledger(progress)
     return {
         "state": coordinator.state,
@@ -40,7 +40,7 @@ def _group(coordinator: Coordinator) -> dict[str, Any]:
         "world_size": launch.nodes * launch.procs_per_node,
         "absent": coordinator.roster.absent(),
         "progress": progress,
-        "ranks": [dataclasses.asdict(beat) for beat in coordinator.watchdog.beats],
+        "ranks": [dataclasses.asdict(beat) for beat in coordinator.observer.beats],
         "attempts": records.summary(progress),
         "time_s": spent,
         "lost_s": records.lost_by_cause(progress),

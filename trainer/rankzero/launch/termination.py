@@ -65,6 +65,8 @@ def _newest(lines: list[str], room: int) -> list[str]:
 def _where(cause: dict[str, Any]) -> str:
     if failure := cause["failure"]:
         return f"rank {failure['rank']} on node rank {failure['node_rank']}"
+    if (rank := cause.get("rank", -1)) >= 0:
+        return f"rank {rank} on node rank {cause['node_rank']}"
     return f"node rank {cause['node_rank']}" if cause["node_rank"] >= 0 else "no rank in particular"
 
 

@@ -36,6 +36,7 @@ class Checkpoints:
         self.state_dir = state_dir
         self.folder = state_dir / contract.CHECKPOINTS_DIR
         self.keep = keep
+        heartbeat.current().saved(0)
 
     def save(self, step: int, state: dict[str, Any], *, final: bool = False) -> bool:
         """Write a checkpoint after ``step`` optimizer steps; True, on every rank, where that worked.

@@ -63,14 +63,19 @@ def process_group(config: TrainConfig) -> Iterator[Ranks]:
     else:
         store = HashStore()
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+    if backend == "gloo":
+        _keep_for_ever(dist.group.WORLD)
     seed(config.seed + rank)
+    failed = False
     try:
         yield Ranks(rank, local_rank, world_size, device, PrefixStore("rankzero", store))
+    except Exception:
+        failed = True  # its message must not wait for peers, and the process is about to end
+        raise
     finally:
-        heartbeat.current().enter(Phase.ENDING)
-        if backend == "gloo":
-            _keep_for_ever(dist.group.WORLD)
-        dist.destroy_process_group()
+        if not failed:
+            heartbeat.current().enter(Phase.ENDING)
+            dist.destroy_process_group()
 
 
 def _keep_for_ever(group: dist.ProcessGroup | None) -> None:

@@ -27,6 +27,11 @@ def state_dir() -> Path | None:
     return Path(path) if path else None
 
 
+def phase(phase: Phase) -> AbstractContextManager[None]:
+    """The body is ``phase``: it has a time limit of its own, and its time is accounted for. Any rank, any time."""
+    return heartbeat.current().phase(phase)
+
+
 class Progress:
     """Counts optimizer steps of one rank. ``total_steps`` is the whole run's, ``resumed_from`` the step loaded.
 
@@ -60,10 +65,6 @@ class Progress:
         noted = step in {self._first, self.total_steps} or leaving or step % self.log_every == 0
         if self.rank == 0 and noted:
             self._log(step, epoch, loss, learning_rate, time.time())
-
-    def phase(self, phase: Phase) -> AbstractContextManager[None]:
-        """The body is ``phase``: it has a time limit of its own, and its time is accounted for."""
-        return self.heartbeat.phase(phase)
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
         """``loader``, with the time spent waiting for it counted as data wait."""

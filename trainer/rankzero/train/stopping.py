@@ -8,9 +8,6 @@ from pathlib import Path
 from rankzero import contract
 from rankzero.train.distributed import Ranks
 
-STEPS_AHEAD = 3
-"""A rank that sees all others' answers is at most this many steps past the last of them (see StopRequest)."""
-
 
 class StopRequest:
     """Asks, after each step, whether this is the step after which to save and leave.
@@ -42,4 +39,4 @@ class StopRequest:
             store.set(keys[self._ranks.rank], str(step))
             self._noted = True
         if store.check(keys):
-            self._target = max(int(store.get(key)) for key in keys) + STEPS_AHEAD
+            self._target = max(int(store.get(key)) for key in keys) + contract.STEPS_AHEAD
