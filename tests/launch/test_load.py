@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankzero.launch.member import HEARTBEAT_EVERY
-from rankzero.launch.protocol import VERSION, Heartbeat, Hello, receive, send
+from rankzero.launch.protocol import VERSION, Heartbeat, Hello, RankBeat, Report, receive, report_every, send
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
 from tests.waiting import until
@@ -47,9 +47,11 @@ def resident(pod: Pod) -> int:
 
 
 class Members:
-    """Members that only join and send heartbeats, each on a connection of its own."""
+    """Members that only join and report ``procs`` training ranks each, on a connection of its own."""
 
-    def __init__(self, port: int, node_ranks: Sequence[int]) -> None:
+    def __init__(self, port: int, node_ranks: Sequence[int], procs: int) -> None:
+        self._procs = procs
+        self._every = report_every(len(node_ranks) + 1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -73,7 +75,7 @@ class Members:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         name = f"test-{rank}"
         await send(writer, Hello(VERSION, "default/test/main", rank, name, name, "boot", "x", "", ""))
-        beats = asyncio.create_task(self._beat(writer))
+        beats = asyncio.create_task(self._beat(writer, range(rank * self._procs, (rank + 1) * self._procs)))
         try:
             while await receive(reader) is not None:
                 pass
@@ -81,19 +83,25 @@ class Members:
             beats.cancel()
             writer.close()
 
-    async def _beat(self, writer: asyncio.StreamWriter) -> None:
+    async def _beat(self, writer: asyncio.StreamWriter, ranks: Sequence[int]) -> None:
+        step, reported = 0, 0.0
         while True:
             await asyncio.sleep(HEARTBEAT_EVERY)
-            await send(writer, Heartbeat())
+            step += 50
+            if time.monotonic() - reported >= self._every:
+                reported = time.monotonic()
+                await send(writer, Report(1, [RankBeat(r, True, "training", step, 0.01, 0.02, "S") for r in ranks], []))
+            else:
+                await send(writer, Heartbeat())
 
 
 @pytest.fixture
-def members() -> Iterator[Callable[[int, Sequence[int]], Members]]:
+def members() -> Iterator[Callable[[int, Sequence[int], int], Members]]:
     """Makes members that are gone when the test ends."""
     made: list[Members] = []
 
-    def make(port: int, node_ranks: Sequence[int]) -> Members:
-        made.append(Members(port, node_ranks))
+    def make(port: int, node_ranks: Sequence[int], procs: int) -> Members:
+        made.append(Members(port, node_ranks, procs))
         return made[-1]
 
     yield make
@@ -103,9 +111,9 @@ def members() -> Iterator[Callable[[int, Sequence[int]], Members]]:
 
 @pytest.mark.timeout(240)
 def test_the_launcher_takes_less_than_a_hundredth_of_a_core_and_60_mb(make_group: MakeGroup) -> None:
-    """With a warm spare, while workers sleep."""
-    group = make_group("wait", nodes=2, warm=True, rank0Timeout=120).start()
-    group.wait_for_workers(1, 2, timeout=120)
+    """With a warm spare, while two workers a pod beat fifty times a second."""
+    group = make_group("step", nodes=2, procs=2, warm=True, rank0Timeout=120).start()
+    group.wait_for_workers(1, 4, timeout=120)
     shares = cpu_shares(group.pods)
     sizes = [resident(pod) for pod in group.pods]
     print(f"cpu: {shares} of a core; memory: {[size >> 20 for size in sizes]} MiB")
@@ -118,14 +126,17 @@ def test_the_launcher_takes_less_than_a_hundredth_of_a_core_and_60_mb(make_group
 
 @pytest.mark.timeout(120)
 def test_rank_0_of_64_nodes_takes_no_more_than_that(
-    make_group: MakeGroup, members: Callable[[int, Sequence[int]], Members]
+    make_group: MakeGroup, members: Callable[[int, Sequence[int], int], Members], tmp_path: Path
 ) -> None:
-    group = make_group("wait", nodes=64, rank0Timeout=60)
+    script = tmp_path / "sleeping.py"
+    script.write_text("import time\ntime.sleep(1000)\n")
+    group = make_group(nodes=64, procs=8, rank0Timeout=60, script=str(script))
     rank0 = group.pods[0].start()
     until(lambda: "joined as node rank 0" in rank0.output, timeout=30, what="rank 0 listens")
-    members(group.launch["rendezvousPort"], range(1, 64))
-    until(lambda: "attempt 1: 64 x 1 processes" in rank0.output, timeout=60, what="all are here")
+    members(group.launch["rendezvousPort"], range(1, 64), 8)
+    until(lambda: "attempt 1: 64 x 8 processes" in rank0.output, timeout=60, what="all are here")
     (share,) = cpu_shares([rank0])
+    assert len(rank0.status()["group"]["ranks"]) == 63 * 8  # all have been heard
     print(f"cpu: {share:.2%} of a core; memory: {resident(rank0) >> 20} MiB")
     assert share < MOST_CPU
     assert resident(rank0) < MOST_MEMORY

@@ -36,6 +36,7 @@ from rankzero.launch.protocol import (
     WorkerFailed,
     WorkersDone,
     receive,
+    report_every,
     send,
 )
 from rankzero.launch.starters import Starter, start_plainly
@@ -49,8 +50,6 @@ LAST_SECONDS = 4.0
 RECOVERING_BEATS = 4
 """Times launch.heartbeatTimeout that a group without an attempt counts as one that recovers: a minute by default.
 A pod that is replaced where its image is present is back in a few seconds."""
-REPORTS_A_SECOND = 100
-"""What rank 0 may hear from all members together."""
 
 
 class Member:
@@ -85,7 +84,7 @@ class Member:
         """Workers that do not end even by SIGKILL, by process id, each with a sentence."""
         self._logs = Logs(launch, identity.state_dir, say)
         self._gpus = Gpus(say)
-        self._report_every = max(HEARTBEAT_EVERY, launch.nodes / REPORTS_A_SECOND)
+        self._report_every = report_every(launch.nodes) if identity.node_rank else HEARTBEAT_EVERY
         self._attempt: LocalAttempt | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._changing = asyncio.Lock()

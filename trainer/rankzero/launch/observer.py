@@ -9,7 +9,7 @@ from typing import Any
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
-from rankzero.launch.protocol import Lead, RankBeat, Report
+from rankzero.launch.protocol import Lead, RankBeat, Report, report_every
 from rankzero.launch.watchdog import Stall, Watchdog
 
 JUDGE_EVERY = 1.0
@@ -26,7 +26,9 @@ class Observer:
         """Global rank 0's last heartbeat, with its attempt; that of an earlier rank 0 before there is one."""
         self._launch = launch
         self._say = say
-        self._watchdog = Watchdog(launch.stall, launch.nodes * launch.procs_per_node)
+        self._watchdog = Watchdog(
+            launch.stall, launch.nodes * launch.procs_per_node, delay=2 * report_every(launch.nodes)
+        )
         self._attempt = 0
         self._judged = 0.0
         self._warned = False

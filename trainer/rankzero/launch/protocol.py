@@ -126,6 +126,15 @@ class Report:
     lead: list[Lead]
 
 
+REPORTS_A_SECOND = 32
+"""What rank 0 may hear from all members together: it has a hundredth of a core for them."""
+
+
+def report_every(nodes: int) -> float:
+    """Seconds between two reports of a member; node rank 0's own cost no network and come each second."""
+    return max(1.0, nodes / REPORTS_A_SECOND)
+
+
 @dataclass(frozen=True)
 class Dump:
     """The attempt has stalled: collect what its ranks are doing."""

@@ -42,11 +42,15 @@ class Stall:
 
 
 class Watchdog:
-    """Hears of every rank; times are monotonic seconds of this process. ``world_size`` ranks are expected."""
+    """Hears of every rank; times are monotonic seconds of this process.
 
-    def __init__(self, limits: StallConfig, world_size: int) -> None:
+    ``world_size`` ranks are expected; ``delay`` is how old in seconds the last word of a rank that moves may be.
+    """
+
+    def __init__(self, limits: StallConfig, world_size: int, delay: float = 0.0) -> None:
         self.limits = limits
         self.world_size = world_size
+        self.delay = delay
         self._heard: dict[int, tuple[RankBeat, float]] = {}
 
     def forget(self) -> None:
@@ -76,7 +80,7 @@ class Watchdog:
             if beat.process in ENDED:
                 continue
             still[rank] = beat.still + now - heard
-            if still[rank] < max(self.limit(beat), self.limits.startup if silent else 0):
+            if still[rank] < self.delay + max(self.limit(beat), self.limits.startup if silent else 0):
                 return None
             watched = watched or beat.watched
         return self._stall(still) if watched else None
