@@ -46,7 +46,7 @@ class Pod:
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
 
-    def start(self, *, uid: str = "", stdout: int | None = None, **environment: str) -> Pod:
+    def start(self, *, uid: str = "", stdout: Any = None, **environment: str) -> Pod:
         """Start the launcher; ``uid`` is the pod's, new with every start unless given, ``stdout`` a descriptor."""
         self.starts += 1
         env = {

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from rankzero import contract
 from rankzero.errors import PreflightError
 from rankzero.launch import ports
 
 
 def test_it_lies_outside_what_the_kernel_gives_to_outgoing_connections() -> None:
     first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert ports.FIRST_STORE_PORT <= ports.free_port() < min(first_ephemeral, 29500)
+    assert contract.FIRST_STORE_PORT <= ports.free_port() < min(first_ephemeral, 29500)
 
 
 @pytest.mark.parametrize(

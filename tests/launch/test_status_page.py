@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -36,6 +37,10 @@ def page(pod: Pod | StatusServer, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
     except OSError:
         return 0, ""
+
+
+def is_unready(pod: Pod) -> bool:
+    return page(pod, "/readyz")[0] == 503
 
 
 def metrics(pod: Pod) -> dict[str, float]:
@@ -74,7 +79,7 @@ def test_pods_stay_ready_while_their_group_recovers_and_not_while_it_waits_on(
     began = time.monotonic()
     group.pods[missing].delete()
     for pod in others:
-        until(lambda pod=pod: page(pod, "/readyz")[0] == 503, timeout=30, what="no eviction is held up any more")
+        until(partial(is_unready, pod), timeout=30, what="no eviction is held up any more")
         assert time.monotonic() - began >= RECOVERING_BEATS * 2
         assert page(pod, "/healthz")[0] == 200
     group.pods[missing].start()

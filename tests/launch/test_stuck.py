@@ -114,7 +114,8 @@ def test_a_pod_whose_worker_does_not_end_leaves_and_the_record_says_which(
     assert stuck.wait() == contract.EXIT_PREFLIGHT
     said = f"process {pids[rank]} of rank {rank} on node {platform.node()} does not end even by SIGKILL (state D)"
     assert said in stuck.termination_log.read_text()
-    reason = until(lambda: group.attempt(1).get("cause"), timeout=20, what="the attempt's end")["reason"]
+    until(lambda: group.attempt(1).get("cause"), timeout=20, what="the attempt's end")
+    reason = group.attempt(1)["cause"]["reason"]
     assert reason.startswith(f"rank {1 - rank} (node rank {1 - rank}) was ended by SIGKILL")
     assert said in reason
     freezer.release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import os
 import shutil
 import tempfile
 import time
@@ -64,5 +63,3 @@ def report(attempt: int, folder: Path, ranks: Iterable[int]) -> Report:
 def _lead(beat: Beat) -> Lead:
     told = {field.name: getattr(beat, field.name) for field in dataclasses.fields(Lead)}
     return Lead(**{**told, "phase": beat.phase.label})
-
-

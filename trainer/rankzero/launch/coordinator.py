@@ -210,7 +210,7 @@ class Coordinator:
             self.say(f"not all ranks saved within launch.saveTimeout, {self.launch.save_timeout} s")
             return
         # Rank 0's last report may be on its way; a script with checkpoints of its own never tells of them.
-        tells = self.progress.get("saved_step", NOT_TOLD) != NOT_TOLD
+        tells = self.observer.progress.get("saved_step", NOT_TOLD) != NOT_TOLD
         await self._hear(Report, within=REPORT_WITHIN, until=lambda: self._is_saved or not tells)
         what = "saved" if self._is_saved else "left, without saying that they saved"
         self.say(f"all ranks have {what}, {took:.1f} s after they were asked")
@@ -218,7 +218,7 @@ class Coordinator:
     @property
     def _is_saved(self) -> bool:
         """Whether there is a checkpoint of the last step: a volume can refuse it, and a script end before it."""
-        return bool(self.progress.get("saved_step", NOT_TOLD) == self.progress.get("step"))
+        return bool(self.observer.progress.get("saved_step", NOT_TOLD) == self.observer.progress.get("step"))
 
     @property
     def _one_has_left(self) -> bool:
