@@ -166,8 +166,8 @@ class Torchrun(Worker):
 
     @property
     def ranks(self) -> dict[int, int]:
-        """See :class:`Worker`; empty before torchrun has started them."""
-        return {rank.pid: rank.rank for rank in self._ranks.values() if rank.pid}
+        """See :class:`Worker`; torchrun itself counts for its first rank, as in :meth:`failure`."""
+        return {**super().ranks, **{rank.pid: rank.rank for rank in self._ranks.values() if rank.pid}}
 
     async def _wait(self, end: asyncio.Future[int]) -> None:
         await super()._wait(end)
