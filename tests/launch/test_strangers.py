@@ -157,9 +157,17 @@ def test_what_strangers_cause_is_counted_and_cannot_forge_lines(monkeypatch: pyt
     assert len(said) == 2
 
 
-def test_the_launcher_says_what_others_wrote_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_launcher_says_what_others_wrote_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     say(f"rank 1 ended with status 1: ValueError: x\n{FORGED}\u2028\x1b[2J\ud800 é")
     say("x" * 100_000)
-    first, second = capsys.readouterr().out.splitlines()
+    printed = ""
+
+    def both() -> bool:
+        nonlocal printed
+        printed += capfd.readouterr().out  # a thread of the launcher prints
+        return printed.count("\n") == 2
+
+    until(both, timeout=10, what="both lines")
+    first, second = printed.splitlines()
     assert first.endswith(rf"rankzero: rank 1 ended with status 1: ValueError: x\n{FORGED}\u2028\x1b[2J\ud800 é")
     assert len(second) < LONGEST + 100
