@@ -7,6 +7,10 @@ MAKEFLAGS += --no-builtin-rules --warn-undefined-variables
 
 PYTHON ?= python3
 CLUSTER ?= lab
+# Many environments have a NAME of their own, which is none of a drill.
+ifeq ($(origin NAME),environment)
+NAME := list
+endif
 NAME ?= list
 RUN := .venv/bin/python -m
 # In the lab's surroundings: its kubectl, helm and kubeconfig, its settings of podman.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 from kubernetes import client
@@ -15,6 +14,7 @@ from bench.recovery.install import install
 from bench.recovery.logs import first_step, last_step
 from rankzero.cluster.api import TIMEOUT, readable
 from rankzero.errors import ClusterError, UnreachableError
+from scripts.drill.release import PROGRAM
 from scripts.lab import kube
 
 NAMESPACE = "rankzero-recovery"
@@ -22,7 +22,6 @@ POLL = 0.25
 GONE_WITHIN = 180.0
 NOT_YET = {400, 404}
 """What the API answers to the question for a log: the container has not started; there is no such pod now."""
-KILL = Path(__file__).with_name("kill_worker.py")
 
 
 class Group:
@@ -59,8 +58,8 @@ class Group:
     def kill_worker(self) -> float:
         """SIGKILL the training process of pod 1 from within the pod; returns when."""
         pod = f"{NAME}-1"
-        words = ("--namespace", NAMESPACE, "exec", "--stdin", pod, "--", "python", "-")
-        return float(kube.kubectl(*words, stdin=KILL.read_text(encoding="utf-8")))
+        words = ("--namespace", NAMESPACE, "exec", "--stdin", pod, "--", "python", "-", "signal", "worker", "SIGKILL")
+        return float(kube.kubectl(*words, stdin=PROGRAM.read_text(encoding="utf-8")))
 
     def delete_pod(self, index: int) -> float:
         """Ask for the deletion of a pod, as `kubectl delete pod` does; returns when."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rankzero import contract
+from rankzero.errors import RankzeroError
 from rankzero.files import read_json
 from scripts.drill.release import CLAIM, NAME, RUN_ID, Release
 
@@ -56,7 +58,8 @@ def fetch(release: Release, folder: Path) -> Evidence:
 
     Raises :class:`CommandError`.
     """
-    release.kubectl("apply", "--filename", "-", stdin=json.dumps(_reader(release.ground.image)))
+    workload = json.loads(release.kubectl("get", "statefulset", NAME, "--output", "json"))
+    release.kubectl("apply", "--filename", "-", stdin=json.dumps(_reader(workload["spec"]["template"]["spec"])))
     release.kubectl("wait", "--for=condition=Ready", f"pod/{READER}", f"--timeout={READY_WITHIN}")
     for name, text in json.loads(release.in_pod(READER, "dump")).items():
         path = folder / name
@@ -65,8 +68,25 @@ def fetch(release: Release, folder: Path) -> Evidence:
     return Evidence.read(folder)
 
 
-def _reader(image: str) -> dict[str, Any]:
-    """A pod that does nothing beside the checkpoint volume."""
+def rescue(release: Release, folder: Path) -> None:
+    """Keep what can be had of a run that did not come to its end, before its namespace is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    every = f"--selector={contract.LABEL_INSTANCE}={NAME}"
+    questions = {
+        "pods.yaml": ("get", "pods", "--output", "yaml"),
+        "events.txt": ("get", "events", "--sort-by=.lastTimestamp"),
+        "logs.txt": ("logs", every, "--prefix", "--timestamps", "--tail=-1"),
+        "logs-previous.txt": ("logs", every, "--prefix", "--timestamps", "--tail=-1", "--previous"),
+    }
+    for name, words in questions.items():
+        with suppress(RankzeroError):  # the error that brought us here is the one to be read
+            (folder / name).write_text(release.kubectl(*words), encoding="utf-8", errors="replace")
+    with suppress(RankzeroError, ValueError, KeyError):  # the last two: an answer that is cut off
+        fetch(release, folder)
+
+
+def _reader(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod that does nothing beside the checkpoint volume; ``pod`` is the run's own, which this cluster lets run."""
     environment = {
         contract.ENV_STATE_ROOT: contract.STATE_ROOT,
         contract.ENV_RUN_NAME: NAME,
@@ -74,25 +94,21 @@ def _reader(image: str) -> dict[str, Any]:
     }
     container = {
         "name": contract.CONTAINER_NAME,
-        "image": image,
+        "image": pod["containers"][0]["image"],
         "command": ["sleep", "infinity"],
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         "volumeMounts": [{"name": "checkpoints", "mountPath": contract.STATE_ROOT}],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
+    same = ("imagePullSecrets", "securityContext", "nodeSelector", "tolerations", "affinity", "priorityClassName")
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": READER},
         "spec": {
+            **{key: pod[key] for key in same if key in pod},
             "containers": [container],
             "volumes": [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": CLAIM}}],
             "terminationGracePeriodSeconds": 0,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 1000,
-                "fsGroup": 1000,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
         },
     }

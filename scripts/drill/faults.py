@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from rankzero import contract
 from rankzero.cluster.api import connect
 from rankzero.cluster.run import Run
 from rankzero.errors import ClusterError
+from scripts.command import CommandError
 from scripts.demo.follow import Patient
 from scripts.drill.release import NAME, RUN_ID
 from scripts.drill.scene import Scene
 
 CHANGED_RATE = 0.003
-CONNECTIONS = 500
-CROWDED_FOR = 6.0
 OTHER_RUN_WITHIN = 180.0
-"""Seconds, both."""
+"""Seconds."""
+REFUSED = "TooManyRequests"
+"""What the API says to an eviction that a PodDisruptionBudget forbids."""
 
 
 def signal_worker(rank: int, name: str) -> Callable[[Scene], None]:
@@ -44,8 +47,56 @@ def delete_pod(rank: int, *options: str) -> Callable[[Scene], None]:
 
 def stop_all_pods(scene: Scene) -> None:
     """SIGTERM to PID 1 of every pod at once: all containers end and are started again in place."""
-    for rank in (0, 1):
-        scene.release.in_pod(scene.pod(rank), "signal", "launcher", "SIGTERM")
+    with ThreadPoolExecutor() as both:
+        list(both.map(lambda rank: scene.release.in_pod(scene.pod(rank), "signal", "launcher", "SIGTERM"), (0, 1)))
+    template = "{.status.containerStatuses[0].lastState.terminated.exitCode}"
+
+    def have_left() -> bool:
+        statuses = [
+            scene.release.kubectl("get", "pod", scene.pod(rank), "--output", f"jsonpath={template}") for rank in (0, 1)
+        ]
+        return statuses == [str(contract.EXIT_REQUEUE)] * 2
+
+    scene.wait_until(have_left, what=f"both containers to have ended with status {contract.EXIT_REQUEUE}")
+
+
+def evict(scene: Scene, rank: int) -> bool:
+    """Ask for the eviction of a pod, as a drain does; False where the PodDisruptionBudget forbids it now."""
+    pod, namespace = scene.pod(rank), scene.release.namespace
+    asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+    try:
+        scene.release.kubectl("create", "--raw", path, "--filename", "-", stdin=json.dumps(asked))
+    except CommandError as error:
+        if REFUSED in error.message:
+            return False
+        raise
+    return True
+
+
+def evict_pod(rank: int) -> Callable[[Scene], None]:
+    """One eviction, which has to be admitted."""
+
+    def strike(scene: Scene) -> None:
+        if not evict(scene, rank):
+            raise ClusterError(
+                f"the eviction of {scene.pod(rank)} was refused while the group was whole",
+                hint=f"look with `kubectl --namespace {scene.release.namespace} get poddisruptionbudgets`",
+            )
+
+    return strike
+
+
+def evict_both_pods(scene: Scene) -> None:
+    """Evict pod 1 and at once pod 0, which has to be refused until the group is whole again."""
+    evict_pod(1)(scene)
+    if evict(scene, 0):
+        raise ClusterError(
+            f"{scene.pod(0)} was evicted while {scene.pod(1)} was away",
+            hint="the release's PodDisruptionBudget should have forbidden it",
+        )
+    scene.wait_until(lambda: evict(scene, 0), what=f"the eviction of {scene.pod(0)} to be admitted")
+    scene.over_now()
 
 
 def damage_newest_checkpoint(scene: Scene) -> None:
@@ -59,7 +110,6 @@ def drain_node(scene: Scene) -> None:
     uncordon = scene.later(lambda: scene.release.kubectl("uncordon", node))
     selector = f"{contract.LABEL_INSTANCE}={NAME}"
     scene.release.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector", selector)
-    scene.over_now()
     uncordon()
 
 
@@ -88,10 +138,3 @@ def install_another(scene: Scene) -> None:
 def change_learning_rate(scene: Scene) -> None:
     """``helm upgrade`` with another learning rate while the run goes on."""
     scene.release.upgrade(f"train.learningRate={CHANGED_RATE}")
-
-
-def crowd_the_coordinator(scene: Scene) -> None:
-    """Many connections to the rendezvous port, from pod 1: half of them silent, half with nonsense."""
-    host, port = f"{scene.pod(0)}.{NAME}", str(contract.RENDEZVOUS_PORT)
-    scene.release.in_pod(scene.pod(1), "crowd", host, port, str(CONNECTIONS), str(CROWDED_FOR))
-    scene.over_now()

@@ -1,10 +1,10 @@
 """What drills do inside a trainer container: ``python - COMMAND ARGUMENTS < in_pod.py``. Standard library only.
 
-    signal worker|launcher|torchrun SIGNAL    to the process that trains, to PID 1, to torchrun
+    signal worker|launcher|torchrun SIGNAL    to the process that trains, to PID 1, to torchrun; prints when
     damage-newest SIGNAL                      flip a bit in the newest checkpoint, then signal the worker
     newest                                    name the newest checkpoint
     fill | free                               the checkpoint volume
-    crowd HOST PORT COUNT SECONDS             open connections that say nothing, or nonsense
+    crowd HOST PORT COUNT SECONDS             keep up connections that say nothing, half a line, or nonsense
     dump                                      the run's records as one JSON object, path to text
 
 The pod's environment says which run it is.
@@ -12,6 +12,7 @@ The pod's environment says which run it is.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,10 +21,16 @@ import sys
 import time
 from pathlib import Path
 
-SCRIPT = "drill.py"
+SPARE = "spare_process"
+"""In the command line of the process that has imported torch and waits, and of what is forked from it."""
 FILLER = "drill-filler"
 BLOCK = b"\0" * (1 << 16)
-GARBAGE = (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b'{"kind": "Hello"', b"\x16\x03\x01\x02\x00\x01\x00", b"[]\n")
+NONSENSE = (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"[]\n")
+GREETINGS = (b"", b'{"kind": "Hello"', b"", *NONSENSE)
+"""What strangers say: nothing, half a line, another protocol."""
+TOPPED_UP_EVERY = 1.0
+MOST_TIMES = 20
+"""Connections opened in all, as a multiple of those at a time."""
 
 
 def main() -> None:
@@ -31,7 +38,9 @@ def main() -> None:
     command, *rest = sys.argv[1:]
     match command:
         case "signal":
-            os.kill(process(rest[0]), signal.Signals[rest[1]])
+            victim = process(rest[0])
+            say(f"{time.time()}")  # before it is done, which may be the end of this process too
+            os.kill(victim, signal.Signals[rest[1]])
         case "damage-newest":
             damage_newest()  # and no time for a newer one:
             os.kill(process("worker"), signal.Signals[rest[0]])
@@ -50,7 +59,11 @@ def main() -> None:
 
 
 def process(name: str) -> int:
-    """The pid of a worker, of torchrun, or of the launcher."""
+    """The pid of the training process, of torchrun, or of the launcher.
+
+    The training process is the deepest below PID 1, whatever started it: the launcher has a spare in between, or
+    torchrun. Its command line does not tell, since a forked one has that of its spare.
+    """
     if name == "launcher":
         return 1
     parents: dict[int, int] = {}
@@ -62,18 +75,38 @@ def process(name: str) -> int:
         except OSError:  # it has ended meanwhile
             continue
         parents[int(folder.name)], commands[int(folder.name)] = int(fields[1]), words
-
-    def is_torchrun(pid: int) -> bool:
-        return "torch.distributed.run" in commands[pid]
-
-    def is_worker(pid: int) -> bool:  # started plainly, or forked from the spare, whose command line it keeps
-        forked = "spare_process" in commands[pid] and "spare_process" in commands.get(parents[pid], "")
-        return forked or (SCRIPT in commands[pid] and not is_torchrun(pid))
-
-    found = [pid for pid in commands if (is_torchrun(pid) if name == "torchrun" else is_worker(pid))]
+    if name == "torchrun":
+        found = [pid for pid in commands if "torch.distributed.run" in commands[pid]]
+    else:
+        found = deepest(parents)
     if len(found) != 1:
         sys.exit(f"found {len(found)} processes that could be the {name}: {[commands[pid] for pid in found]}")
+    if SPARE in commands[found[0]] and SPARE not in commands.get(parents[found[0]], ""):
+        sys.exit(f"there is no {name} in this pod, only the spare that it would be forked from")
     return found[0]
+
+
+def deepest(parents: dict[int, int]) -> list[int]:
+    """The processes with the most generations between them and PID 1, this one's kin aside; empty where there are none.
+
+    ``parents`` has the parent's pid of each process; what came in from outside, as this program did, has 0.
+    """
+
+    def depth(pid: int) -> int:
+        if pid == 1:
+            return 0
+        above = depth(parents[pid]) if parents.get(pid) else -1
+        return -1 if above < 0 else above + 1
+
+    depths = {pid: depth(pid) for pid in parents}
+    most = max(depths.values(), default=0)
+    return [pid for pid, at in depths.items() if at == most > 0]
+
+
+def say(line: str) -> None:
+    """For whoever reads along."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def root() -> Path:
@@ -112,19 +145,55 @@ def fill() -> None:
 
 
 def crowd(host: str, port: int, *, count: int, seconds: float) -> None:
-    """Open ``count`` connections, send nonsense through every other one, and hold them for a while."""
-    opened = []
-    for number in range(count):
-        connection = socket.create_connection((host, port), timeout=10)
-        opened.append(connection)
-        if number % 2:
+    """Have ``count`` connections stand for some seconds: each that is dropped is replaced.
+
+    Prints a line when the first ``count`` stand, and in the end how many were opened, dropped by the other side, and
+    could not be opened.
+    """
+    where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][:2]
+    standing: list[socket.socket] = []
+    opened = dropped = refused = 0
+    until = 0.0
+    while not until or time.monotonic() < until:
+        for _ in range(min(count - len(standing), count * MOST_TIMES - opened)):
             try:
-                connection.sendall(GARBAGE[number // 2 % len(GARBAGE)])
-            except OSError:  # dropped already
-                continue
-    time.sleep(seconds)
-    for connection in opened:
+                standing.append(stranger(where, GREETINGS[opened % len(GREETINGS)]))
+            except OSError:
+                refused += 1
+                break  # a second later there may be room again
+            opened += 1
+        if not until:
+            until = time.monotonic() + seconds
+            say("stands")
+        time.sleep(TOPPED_UP_EVERY)
+        alive = [one for one in standing if not is_dropped(one)]
+        dropped += len(standing) - len(alive)
+        standing = alive
+    for connection in standing:
         connection.close()
+    say(json.dumps({"opened": opened, "dropped": dropped, "refused": refused}))
+
+
+def stranger(where: tuple[str, int], greeting: bytes) -> socket.socket:
+    """A connection on which ``greeting`` was said. Raises OSError."""
+    connection = socket.create_connection(where, timeout=2)
+    with contextlib.suppress(OSError):  # dropped already: that is found later
+        connection.sendall(greeting)
+    connection.setblocking(False)
+    return connection
+
+
+def is_dropped(connection: socket.socket) -> bool:
+    """Whether the other side has closed it; then it is closed here too."""
+    try:
+        while connection.recv(1 << 12):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    connection.close()
+    return True
 
 
 def dump() -> None:
@@ -133,4 +202,5 @@ def dump() -> None:
     json.dump({str(file.relative_to(state_dir())): file.read_text() for file in files}, sys.stdout)
 
 
-main()
+if __name__ == "__main__":
+    main()

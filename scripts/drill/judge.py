@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from scripts.drill.evidence import Evidence
-from scripts.drill.plan import Drill
+from scripts.drill.plan import Drill, Fate
+from scripts.drill.scene import Seen
 
 
 @dataclass(frozen=True)
@@ -20,16 +23,29 @@ class Story:
     over: float
     released: bool
     other_results: tuple[dict[str, float], ...] = ()
+    before: Mapping[int, Seen] = field(default_factory=dict)
+    """Pods by node rank when the event came."""
+    after: Mapping[int, Seen] = field(default_factory=dict)
+    """And when the run was last seen at work."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``seconds`` is the time that ``Drill.within`` limits; None where its end never came."""
+    """``seconds`` is the time that ``Drill.within`` limits; None where its end never came.
+
+    ``since_struck`` counts from the beginning of what lasted, where ``seconds`` counts from its end.
+    """
 
     seconds: float | None
     causes: tuple[str, ...]
     steps_repeated: int
     shortfalls: tuple[str, ...]
+    since_struck: float | None = None
+    pods: Mapping[int, str] = field(default_factory=dict)
+
+    def misses(self, drill: Drill) -> bool:
+        """Whether it was slower than what is aimed at."""
+        return drill.target is not None and (self.seconds is None or self.seconds > drill.target)
 
 
 def judge(drill: Drill, story: Story, found: Evidence, undisturbed: Evidence) -> Verdict:
@@ -39,6 +55,7 @@ def judge(drill: Drill, story: Story, found: Evidence, undisturbed: Evidence) ->
     shortfalls = [
         *_of_time(drill, seconds),
         *_of_causes(drill, found.attempts),
+        *_of_pods(drill, story, found.attempts),
         *_of_ending(drill, found.outcome),
         *_of_steps(drill, found, repeated),
         *_of_bits(drill, found, undisturbed),
@@ -50,7 +67,15 @@ def judge(drill: Drill, story: Story, found: Evidence, undisturbed: Evidence) ->
     ]
     if not story.released:
         shortfalls.append("its pods were not released")
-    return Verdict(seconds, tuple(map(_cause, found.attempts)), repeated, tuple(shortfalls))
+    lasted = story.over - story.struck if story.over and story.struck and drill.causes else 0.0
+    return Verdict(
+        seconds,
+        tuple(map(_cause, found.attempts)),
+        repeated,
+        tuple(shortfalls),
+        since_struck=round(seconds + lasted, 2) if seconds is not None and lasted else None,
+        pods={rank: _fate(rank, story, found.attempts) for rank in sorted(story.before)},
+    )
 
 
 def _seconds(drill: Drill, story: Story, found: Evidence) -> float | None:
@@ -79,16 +104,39 @@ def _of_time(drill: Drill, seconds: float | None) -> Iterator[str]:
         yield f"{what} never came"
     elif seconds > drill.within:
         yield f"{what} came after {seconds:.1f} s, {drill.within:g} s are allowed"
+    elif seconds < drill.least:
+        yield f"{what} came after {seconds:.1f} s already: what lasts {drill.least:g} s at least did not reach the run"
 
 
 def _of_causes(drill: Drill, attempts: list[dict[str, Any]]) -> Iterator[str]:
     ended = attempts[:-1] if drill.ending.state == "succeeded" else attempts
-    if len(ended) != len(drill.causes):
+    most = len(drill.causes)
+    least = most - drill.optional_causes
+    if not least <= len(ended) <= most:
         said = "; ".join(map(_cause, ended)) or "none"
-        yield f"{len(ended)} attempts ended before the last success, {len(drill.causes)} expected: {said}"
+        expected = f"{most}" if least == most else f"{least} to {most}"
+        yield f"{len(ended)} attempts ended before the last success, {expected} expected: {said}"
     for number, (wanted, attempt) in enumerate(zip(drill.causes, ended, strict=False), 1):
         if not wanted.fits(attempt.get("cause")):
             yield f"the record of attempt {number} says {_cause(attempt)!r}, not {wanted}"
+
+
+def _of_pods(drill: Drill, story: Story, attempts: list[dict[str, Any]]) -> Iterator[str]:
+    for rank, wanted in drill.pods.items():
+        if (fate := _fate(rank, story, attempts)) != wanted.value:
+            yield f"pod {rank} was {fate}, not {wanted.value}"
+
+
+def _fate(rank: int, story: Story, attempts: list[dict[str, Any]]) -> str:
+    """One of :class:`Fate`, or in words what is none of them. By the API, and by the uids in the records."""
+    if rank not in story.before or rank not in story.after:
+        return "not seen"
+    before, after = story.before[rank], story.after[rank]
+    recorded = [node["uid"] for attempt in attempts for node in attempt["nodes"] if node["node_rank"] == rank]
+    others = len({before.uid, *recorded, after.uid}) - 1
+    if others:
+        return Fate.REPLACED.value if others == 1 else f"replaced {others} times"
+    return (Fate.KEPT if after.restarts == before.restarts else Fate.RESTARTED).value
 
 
 def _of_ending(drill: Drill, outcome: dict[str, Any]) -> Iterator[str]:
@@ -96,7 +144,7 @@ def _of_ending(drill: Drill, outcome: dict[str, Any]) -> Iterator[str]:
     got = (outcome.get("state"), outcome.get("exit_code"))
     if got != (wanted.state, wanted.exit_code):
         yield f"the run ended as {got[0]} with status {got[1]}, not {wanted.state} with {wanted.exit_code}"
-    elif wanted.words not in outcome["reason"]:
+    elif not re.search(wanted.words, outcome["reason"]):
         yield f"the reason is {outcome['reason']!r}, without {wanted.words!r}"
 
 
@@ -128,6 +176,8 @@ def _of_steps(drill: Drill, found: Evidence, repeated: int) -> Iterator[str]:
 
 def _of_bits(drill: Drill, found: Evidence, undisturbed: Evidence) -> Iterator[str]:
     """Each step's loss, and the final weights, must be those of the undisturbed run, to the last bit."""
+    if wild := [line["step"] for line in found.metrics if line["loss"] is None or not math.isfinite(line["loss"])]:
+        yield f"the loss of steps {wild} is not a finite number, so equal bits would say nothing"
     right = {line["step"]: line["loss"] for line in undisturbed.metrics}
     lines = found.metrics
     if drill.changed_rate is not None:

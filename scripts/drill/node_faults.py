@@ -10,7 +10,6 @@ from typing import Any
 
 from rankzero import contract
 from rankzero.errors import ClusterError, ConfigError
-from scripts.drill.release import CLAIM
 from scripts.drill.scene import Scene
 from scripts.lab import gpus, kube, nodes
 from scripts.lab.host import FAKETIME
@@ -20,9 +19,16 @@ from scripts.lab.settings import WORKERS, Node
 CUT_FOR = 10.0
 """Seconds: below launch.heartbeatTimeout."""
 DROP = ("-j", "DROP")
+TO_AND_FROM_OTHERS = (("INPUT", "-i", "eth0", *DROP), ("OUTPUT", "-o", "eth0", *DROP))
+"""Rules of iptables for a pod or a machine; what a process says to itself (lo) is left alone."""
+THROUGH_THE_NODE = (("FORWARD", "-i", "eth0", *DROP), ("FORWARD", "-o", "eth0", *DROP))
+"""What the pods on a machine say to others."""
+MISSES_RANK_0 = "lost rank 0; workers are stopped"
+NOT_READY_WITHIN = 120.0
+TERMINATING_FOR = 10.0
+"""Seconds, both; a StatefulSet makes the next pod within one or two."""
 TAKEN_PORT = 12999
 LISTENER = "drill-listener"
-VOLUME_MIB = 64
 FAKETIME_FOLDER = "/srv/drill-faketime"
 FAKETIME_ENVIRONMENT = {
     "LD_PRELOAD": f"{FAKETIME_FOLDER}/libfaketime.so.1",
@@ -35,7 +41,10 @@ FAKETIME_ENVIRONMENT = {
 def node_of(scene: Scene, rank: int) -> Node:
     """The machine that a pod runs on."""
     name = scene.node_of(rank)
-    return next(node for node in WORKERS if node.name == name)
+    for node in WORKERS:
+        if node.name == name:
+            return node
+    raise ClusterError(f"{scene.pod(rank)} runs on {name}, which is no worker of the local cluster")
 
 
 def process_of(scene: Scene, rank: int) -> tuple[Node, str]:
@@ -62,30 +71,110 @@ def kill_launcher(rank: int) -> Callable[[Scene], None]:
 
 
 def cut_network(rank: int, seconds: float | None) -> Callable[[Scene], None]:
-    """Drop every packet to and from a pod, for some seconds or (None) for good."""
+    """Drop every packet between a pod and the others, for some seconds or (None) for good."""
 
     def strike(scene: Scene) -> None:
+        if scene.release.kubectl("get", "pod", scene.pod(rank), "--output", "jsonpath={.spec.hostNetwork}") == "true":
+            raise ConfigError(
+                f"{scene.pod(rank)} is on the network of its node, which would be cut off as a whole",
+                hint="leave network.hostNetwork at its default in this drill",
+            )
         node, pid = process_of(scene, rank)
+        inside = ("nsenter", "--target", pid, "--net")
+
+        def mend() -> None:
+            if succeeds("exec", node.name, *inside, "iptables", "-C", *TO_AND_FROM_OTHERS[0]):
+                _each_direction(node, "-D", *inside)
+
+        mend_now = scene.later(mend)  # with the pod its rules are gone too
         scene.strike_now()
-        _each_direction(node, pid, "-I")
+        _each_direction(node, "-I", *inside)
         if seconds is None:
             return
-        mend = scene.later(lambda: _each_direction(node, pid, "-D"))
         time.sleep(seconds)
-        mend()
+        mend_now()
         scene.over_now()
 
     return strike
 
 
-def stop_node(scene: Scene) -> None:
-    """The machine of pod 1 loses power, and comes back when its pod counts as lost."""
-    node = node_of(scene, 1)
+def restart_node(rank: int) -> Callable[[Scene], None]:
+    """Stop the machine of a pod at once and start it again. Its kernel lives on and closes the connections."""
+
+    def strike(scene: Scene) -> None:
+        bring_back = _stop(scene, rank)
+        _wait_until_missed(scene, rank)
+        scene.over_now()
+        bring_back()
+
+    return strike
+
+
+def cut_power(rank: int) -> Callable[[Scene], None]:
+    """As when the machine of a pod loses power: it falls silent without a word, and comes back with the same pod."""
+
+    def strike(scene: Scene) -> None:
+        bring_back = _stop(scene, rank, silently=True)
+        _wait_until_missed(scene, rank)
+        scene.over_now()
+        bring_back()
+
+    return strike
+
+
+def take_node_away(rank: int) -> Callable[[Scene], None]:
+    """The machine of a pod stays away until its node is NotReady and its pod was deleted, as the cluster does later.
+
+    Nobody can confirm the end of that pod, so it stays Terminating and the StatefulSet makes no other: that is
+    demanded here. It ends when the machine is back.
+    """
+
+    def strike(scene: Scene) -> None:
+        node = node_of(scene, rank)
+        bring_back = _stop(scene, rank, silently=True)
+        ready = 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'
+        scene.wait_until(
+            lambda: scene.release.kubectl("get", "node", node.name, "--output", ready) == "Unknown",
+            what=f"{node.name} to be NotReady",
+            within=NOT_READY_WITHIN,
+        )
+        scene.release.kubectl("delete", "pod", scene.pod(rank), "--wait=false")
+        time.sleep(TERMINATING_FOR)
+        left = scene.release.kubectl(
+            "get", "pod", scene.pod(rank), "--output", "jsonpath={.metadata.uid} {.metadata.deletionTimestamp}"
+        ).split()
+        if len(left) != 2 or left[0] != scene.before[rank].uid:
+            raise ClusterError(
+                f"{scene.pod(rank)} of a machine that is away did not stay Terminating",
+                hint="then the drill does not show what it is for",
+            )
+        scene.over_now()
+        bring_back()
+
+    return strike
+
+
+def _stop(scene: Scene, rank: int, *, silently: bool = False) -> Callable[[], None]:
+    """Stop the machine of a pod; ``silently`` nothing that its kernel still says is heard. Returns what undoes it."""
+    node = node_of(scene, rank)
     bring_back = scene.later(lambda: _bring_back(node))
+    scene.strike_now()
+    if silently:
+        for rule in (*TO_AND_FROM_OTHERS, *THROUGH_THE_NODE):
+            execute(node.name, "iptables", "-I", *rule)  # they are gone when it is started again
     podman("stop", "--time", "0", node.name)
-    scene.wait_until(lambda: scene.group().get("absent") == [1], what="the pod of the stopped node to be missed")
-    scene.over_now()
-    bring_back()
+    return bring_back
+
+
+def _wait_until_missed(scene: Scene, rank: int) -> None:
+    """Rank 0 says which pod it misses; rank 0 itself is missed by the other."""
+
+    def is_missed() -> bool:
+        if rank:
+            return bool(scene.group().get("absent") == [rank])
+        return MISSES_RANK_0 in scene.release.kubectl("logs", scene.pod(1))
+
+    scene.wait_until(is_missed, what=f"{scene.pod(rank)} of the stopped machine to be missed")
 
 
 def occupy_port(scene: Scene) -> None:
@@ -109,32 +198,6 @@ def free_port(scene: Scene) -> None:
     for node in WORKERS:
         _stop_listening(node)
     scene.over_now()
-
-
-def make_small_volume(scene: Scene) -> None:
-    """A claim on a file system of a few MiB on one node, where the release then runs."""
-    node, name = WORKERS[0], scene.release.namespace
-    path = f"/srv/{name}"
-    execute(node.name, "mkdir", path)
-    execute(node.name, "mount", "-t", "tmpfs", "-o", f"size={VOLUME_MIB}m,mode=777", "tmpfs", path)
-    # Lazily: the namespace with its pods goes at the same time.
-    scene.later(lambda: execute(node.name, "umount", "--lazy", path))
-    scene.later(lambda: scene.release.kubectl("delete", "persistentvolume", name, "--wait=false"))
-    for made in (_volume(name, path, node), _claim(name)):
-        scene.release.kubectl("apply", "--filename", "-", stdin=json.dumps(made))
-
-
-def fill_volume(scene: Scene) -> None:
-    """Fill the checkpoint volume until a save has failed, free it, and wait for a save that succeeds."""
-    release, pod = scene.release, scene.pod(0)
-    release.in_pod(pod, "fill")
-    scene.wait_until(
-        lambda: "warning: the checkpoint of step" in release.kubectl("logs", pod), what="a save that fails loudly"
-    )
-    before = release.in_pod(pod, "newest")
-    release.in_pod(pod, "free")
-    scene.over_now()
-    scene.wait_until(lambda: release.in_pod(pod, "newest") > before, what="a save that succeeds")
 
 
 def bring_faketime(scene: Scene) -> None:
@@ -162,7 +225,8 @@ def step_clock(rank: int, seconds: int) -> Callable[[Scene], None]:
 
 
 def _set_clock(node: Node, offset: str) -> None:
-    execute(node.name, "tee", f"{FAKETIME_FOLDER}/offset", stdin=f"{offset}\n")
+    replace = f"cat > {FAKETIME_FOLDER}/.offset && mv {FAKETIME_FOLDER}/.offset {FAKETIME_FOLDER}/offset"
+    execute(node.name, "sh", "-ec", replace, stdin=f"{offset}\n")  # whole, since processes read it all the time
 
 
 def _stop_listening(node: Node) -> None:
@@ -170,39 +234,9 @@ def _stop_listening(node: Node) -> None:
         execute(node.name, "systemctl", "stop", LISTENER)
 
 
-def _volume(name: str, path: str, node: Node) -> dict[str, Any]:
-    where = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node.name]}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": f"{VOLUME_MIB}Mi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": name,
-            "local": {"path": path},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}},
-        },
-    }
-
-
-def _claim(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": CLAIM, "namespace": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": name,
-            "volumeName": name,
-            "resources": {"requests": {"storage": f"{VOLUME_MIB}Mi"}},
-        },
-    }
-
-
-def _each_direction(node: Node, pid: str, action: str) -> None:
-    for chain in ("INPUT", "OUTPUT"):
-        execute(node.name, "nsenter", "--target", pid, "--net", "iptables", action, chain, *DROP)
+def _each_direction(node: Node, action: str, *inside: str) -> None:
+    for rule in TO_AND_FROM_OTHERS:
+        execute(node.name, *inside, "iptables", action, *rule)
 
 
 def _bring_back(node: Node) -> None:

@@ -19,6 +19,8 @@ class Power(Enum):
 
     API = "api"
     """kubectl and helm: any cluster."""
+    NODES = "nodes"
+    """Close a node to new pods for a moment: any cluster, but only where the drill is asked for by its name."""
     LAB = "lab"
     """Change the machines below the cluster: the local cluster only."""
 
@@ -29,15 +31,29 @@ class Record:
 
     kind: str
     words: str
+    instead: Record | None = None
+    """What it may say as well, where the kernel or the kubelet decides which."""
 
     def fits(self, cause: Mapping[str, Any] | None) -> bool:
         """Whether a cause in attempts/NNNN.json says so."""
-        return cause is not None and bool(
-            re.fullmatch(self.kind, cause["kind"]) and re.search(self.words, cause["reason"])
-        )
+        if cause is None:
+            return False
+        says_so = re.fullmatch(self.kind, cause["kind"]) and re.search(self.words, cause["reason"])
+        return bool(says_so) or (self.instead is not None and self.instead.fits(cause))
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.words}"
+        return f"{self.kind}: {self.words}" + (f", or {self.instead}" if self.instead else "")
+
+
+class Fate(Enum):
+    """What became of a pod between the event and the end of the run."""
+
+    KEPT = "kept"
+    """The same pod, its container never started again."""
+    RESTARTED = "started again in place"
+    """The same pod, its container started again."""
+    REPLACED = "replaced"
+    """Another pod of the same name."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,7 @@ class Ending:
     state: str = "succeeded"
     exit_code: int = 0
     words: str = ""
-    """Of the reason, a pattern."""
+    """A pattern that the reason must match somewhere."""
 
 
 def nothing(_: Scene) -> None:
@@ -72,6 +88,14 @@ class Drill:
     within: float
     causes: tuple[Record, ...] = ()
     """Of all attempts but the last of a run that succeeds; empty: the attempt must go on."""
+    optional_causes: int = 0
+    """How many of ``causes``, from the last one, need not come: where it depends on the cluster."""
+    least: float = 0.0
+    """Seconds that it must take at least: what came sooner was not disturbed."""
+    target: float | None = None
+    """What is aimed at; slower is said, and is not a failure."""
+    pods: Mapping[int, Fate] = field(default_factory=dict)
+    """By node rank."""
     disturb: Callable[[Scene], None] = nothing
     prepare: Callable[[Scene], None] = nothing
     """Called before the installation; ``Scene.later`` takes what undoes it."""

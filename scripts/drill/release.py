@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ RUN_ID = "main"
 CLAIM = f"{NAME}-checkpoints"
 VALUES = "experiments/drill.yaml"
 CHART = "charts/rankzero"
+PROGRAM = Path(__file__).with_name("in_pod.py")
+IN_POD = "exec --stdin {pod} --container trainer -- python -"
 KUBECTL_WITHIN = 120.0
 """Seconds for one kubectl command, so that a node that is gone does not hold a drill for ever."""
 
@@ -35,8 +39,14 @@ class Release:
         return Release(self.ground, "twin", self._values)
 
     def create_namespace(self) -> None:
-        """Raises :class:`CommandError`."""
-        self.kubectl("create", "namespace", self.namespace)
+        """Raises :class:`CommandError`.
+
+        Pods on the network of the nodes are refused by every pod security standard except the privileged one.
+        """
+        hosts = self._values.get("network", {}).get("hostNetwork", False)
+        labels = {"pod-security.kubernetes.io/enforce": "privileged"} if hosts else {}
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}}
+        self.kubectl("create", "--filename", "-", stdin=json.dumps(made))
 
     def install(self) -> None:
         """``helm install``. Raises :class:`CommandError`."""
@@ -60,10 +70,25 @@ class Release:
 
     def in_pod(self, pod: str, *words: str) -> str:
         """Run ``in_pod.py`` in a pod's trainer container."""
-        program = Path(__file__).with_name("in_pod.py").read_text(encoding="utf-8")
-        return self.kubectl(
-            "exec", "--stdin", pod, "--container", "trainer", "--", "python", "-", *words, stdin=program
-        ).strip()
+        return self.kubectl(*IN_POD.format(pod=pod).split(), *words, stdin=PROGRAM.read_text(encoding="utf-8")).strip()
+
+    @contextmanager
+    def meanwhile_in_pod(self, pod: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """The same beside the body; ``stdout`` is to be read, and what has not ended by then is killed."""
+        command_line = [self.ground.kubectl, *self._where(), "--namespace", self.namespace]
+        with (
+            PROGRAM.open(encoding="utf-8") as program,
+            subprocess.Popen(
+                [*command_line, *IN_POD.format(pod=pod).split(), *words],
+                stdin=program,
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as running,
+        ):
+            try:
+                yield running
+            finally:
+                running.kill()
 
     def _helm(self, verb: str, *options: str) -> None:
         repository, tag, digest = split(self.ground.image)

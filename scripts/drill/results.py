@@ -7,6 +7,7 @@ from typing import Any
 from bench import result_file
 from rankzero.files import read_json, write_json
 from scripts.cache import REPO
+from scripts.drill.catalogue import DRILLS
 from scripts.drill.ground import Ground
 from scripts.drill.judge import Verdict
 from scripts.drill.plan import Drill
@@ -24,23 +25,32 @@ def add(drill: Drill, verdict: Verdict, ground: Ground, *, keep: bool) -> None:
 
 
 def _with(document: dict[str, Any] | None, drill: Drill, verdict: Verdict, ground: Ground) -> dict[str, Any]:
-    machine = result_file.machine()
-    drills = {
-        **(document or {}).get("drills", {}),
-        drill.name: {
-            "passed": not verdict.shortfalls,
-            "seconds": verdict.seconds,
-            "limit": drill.within,
-            "cause": list(verdict.causes),
-            "steps_repeated": verdict.steps_repeated,
-            "notes": list(verdict.shortfalls),
-            "image": ground.image.rpartition("/")[2],
-            "measured": machine["measured"],
-        },
-    }
+    drills = {**(document or {}).get("drills", {}), drill.name: _entry(drill, verdict, ground)}
+    known = {name: drills[name] for name in (one.name for one in DRILLS) if name in drills}
     return {
-        "machine": machine,
-        "cluster": "lab" if ground.is_lab else "existing",
-        "drills": drills,
-        "targets": {name: result_file.at_most(one["seconds"], one["limit"]) for name, one in drills.items()},
+        "drills": known,
+        "targets": {name: _target(one) for name, one in known.items() if one["target"] is not None},
     }
+
+
+def _entry(drill: Drill, verdict: Verdict, ground: Ground) -> dict[str, Any]:
+    return {
+        "passed": not verdict.shortfalls,
+        "seconds": verdict.seconds,
+        "since_struck": verdict.since_struck,
+        "limit": drill.within,
+        "target": drill.target,
+        "cause": list(verdict.causes),
+        "pods": {str(rank): fate for rank, fate in verdict.pods.items()},
+        "steps_repeated": verdict.steps_repeated,
+        "notes": list(verdict.shortfalls),
+        "image": ground.image.rpartition("/")[2],
+        "cluster": "lab" if ground.is_lab else "existing",
+        "machine": result_file.machine(),
+    }
+
+
+def _target(entry: dict[str, Any]) -> dict[str, Any]:
+    """A drill that fell short has met nothing, however quick it was."""
+    target = result_file.at_most(entry["seconds"], entry["target"])
+    return {**target, "met": entry["passed"] and target["met"]}

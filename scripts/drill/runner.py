@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -15,11 +17,11 @@ from rankzero.cluster.run import Run
 from rankzero.errors import ConfigError
 from scripts.cache import REPO
 from scripts.demo.follow import Patient
-from scripts.drill.evidence import Evidence, fetch
+from scripts.drill.evidence import Evidence, fetch, rescue
 from scripts.drill.ground import Ground
 from scripts.drill.judge import Story, Verdict, judge
 from scripts.drill.plan import Drill, Power, nothing
-from scripts.drill.release import NAME, RUN_ID, VALUES, Release
+from scripts.drill.release import CHART, NAME, RUN_ID, VALUES, Release
 from scripts.drill.scene import POLL, Scene
 from scripts.image.reference import split
 from scripts.stages import Stages
@@ -43,15 +45,29 @@ def perform(drill: Drill, ground: Ground, undisturbed: Evidence | None, stages: 
     folder = evidence_folder(drill, ground)
     shutil.rmtree(folder, ignore_errors=True)
     with _scene(drill, ground, stages) as scene:
-        story = _follow(drill, scene)
-        found = fetch(scene.release, folder)
-    return judge(drill, story, found, undisturbed or found)
+        try:
+            story = _follow(drill, scene)
+            found = fetch(scene.release, folder)
+        except BaseException:
+            rescue(scene.release, folder)
+            raise
+    verdict = judge(drill, story, found, undisturbed or found)
+    return replace(verdict, shortfalls=(*verdict.shortfalls, *scene.complaints))
 
 
 def evidence_folder(drill: Drill, ground: Ground) -> Path:
-    """Where the records of a drill's last run with this image are kept."""
+    """Where the records of a drill's last run with this image, chart and values are kept."""
     _, tag, digest = split(ground.image)
-    return FOLDER / (tag or digest.replace(":", "-")) / drill.name
+    return FOLDER / f"{tag or digest.replace(':', '-')}-{_settings(ground)}" / drill.name
+
+
+def _settings(ground: Ground) -> str:
+    """Changes with the chart and the values that all drills share: runs with others cannot be compared."""
+    chart = sorted(path for path in (REPO / CHART).rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    for path in (*chart, REPO / VALUES, *map(Path, ground.values)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 @contextmanager
@@ -76,15 +92,26 @@ def _follow(drill: Drill, scene: Scene) -> Story:
     if drill.disturb is not nothing:
         if drill.at:
             scene.wait_for_step(drill.at, within=FIRST_STEP_WITHIN)
+            scene.note_pods()
         scene.strike_now()
         drill.disturb(scene)
     _until_ended(scene)
-    return Story(installed, scene.struck, scene.over, _is_released(scene.run), tuple(scene.other_results))
+    return Story(
+        installed=installed,
+        struck=scene.struck,
+        over=scene.over,
+        released=_is_released(scene.run),
+        other_results=tuple(scene.other_results),
+        before=scene.before,
+        after=scene.after,
+    )
 
 
 def _until_ended(scene: Scene) -> None:
     def has_ended() -> bool:
         group = scene.group()
+        if group.get("state") == "running":
+            scene.note_pods()
         if progress := group.get("progress"):
             scene.detail(f"attempt {group['attempt']} {group['state']}, step {progress.get('step', 0)}")
         return scene.run.outcome(RUN_ID) is not None

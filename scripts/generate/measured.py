@@ -30,9 +30,18 @@ def recovery() -> str:
 def drills() -> str:
     """The text of ``docs/drills.md``: every drill, and its result where it has one."""
     found = result_file.read("drills") or {"drills": {}}
-    rows = [["drill", "what is done", "what must happen", "the record says", "within", "took", ""]]
-    rows += [_drill(drill, found["drills"].get(drill.name)) for drill in catalogue.DRILLS]
-    return replaced(files.DRILLS, "drills", "\n\n".join([table(rows), *_drilled_on(found)]))
+    results = found["drills"]
+    rows = [["drill", "what is done", "what must happen", "within", "target", "took", ""]]
+    rows += [_drill(drill, results.get(drill.name)) for drill in catalogue.DRILLS]
+    said = "\n".join(
+        f"- `{drill.name}`: {'; '.join(map(_quoted, dict.fromkeys(results[drill.name]['cause'])))}"
+        for drill in catalogue.DRILLS
+        if drill.name in results and drill.causes
+    )
+    parts = (
+        [table(rows), *_drilled_on(results), "What the records said of each attempt:", said] if said else [table(rows)]
+    )
+    return replaced(files.DRILLS, "drills", "\n\n".join(parts))
 
 
 def replaced(path: Path, name: str, text: str) -> str:
@@ -80,26 +89,34 @@ def _recovery(found: dict[str, Any]) -> str:
 
 
 def _drill(drill: Drill, result: dict[str, Any] | None) -> list[str]:
-    causes = list(dict.fromkeys(_escaped(cause) for cause in result["cause"])) if result else []
-    measured = [_seconds(result["seconds"]), "passed" if result["passed"] else "**fell short**"] if result else ["", ""]
-    return [
-        f"`{drill.name}`", drill.done, drill.expected, "; ".join(causes) or "-", f"{drill.within:g} s", *measured,
-    ]  # fmt: skip
+    target = "" if drill.target is None else f"{drill.target:g} s"
+    took, how = "", ""
+    if result:
+        took = _seconds(result["seconds"])
+        took += "" if result["since_struck"] is None else f" ({result['since_struck']:.1f} since it was struck)"
+        how = "passed" if result["passed"] else "**fell short**"
+        if result["passed"] and drill.target is not None and result["seconds"] > drill.target:
+            how = "passed, **target missed**"
+    return [f"`{drill.name}`", drill.done, drill.expected, f"{drill.within:g} s", target, took, how]
 
 
-def _drilled_on(found: dict[str, Any]) -> list[str]:
-    if "machine" not in found:
-        return []
-    machine = found["machine"]
-    images = ", ".join(f"`{image}`" for image in sorted({one["image"] for one in found["drills"].values()}))
+def _drilled_on(results: dict[str, Any]) -> list[str]:
+    """One sentence for each machine, and image, that a result in the table is from."""
+    dates: dict[str, list[str]] = {}
+    for one in results.values():
+        machine = one["machine"]
+        where = f"{machine['cores']} cores, {machine['memory_gib']:g} GiB, Linux {machine['kernel']}"
+        where += f"; image `{one['image']}`"
+        dates.setdefault(where, []).append(machine["measured"])
     return [
-        f"Last run {machine['measured']} UTC on the local cluster: {machine['cores']} cores, "
-        f"{machine['memory_gib']:g} GiB, Linux {machine['kernel']}; images {images}. Times are single runs."
+        f"Measured {min(when)} to {max(when)} UTC on the local cluster: {where}. Times are single runs."
+        for where, when in dates.items()
     ]
 
 
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _quoted(text: str) -> str:
+    """What a record says, on one line and without a meaning to Markdown."""
+    return f"`{' '.join(text.split()).replace('`', chr(39))}`"
 
 
 def _seconds(value: float | None) -> str:

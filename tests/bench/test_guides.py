@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,3 +59,27 @@ def test_a_guide_that_lost_its_place_for_the_table_is_an_error(guide: Path) -> N
     guide.write_text("# no marks\n")
     with pytest.raises(ConfigError, match="0 places for recovery"):
         measured.recovery()
+
+
+def entry(seconds: float, target: float | None, *causes: str, passed: bool = True) -> dict[str, Any]:
+    machine = {"measured": "2026-01-02 03:04", "cores": 2, "memory_gib": 8.0, "kernel": "6.18"}
+    result = {"passed": passed, "seconds": seconds, "since_struck": None, "target": target, "cause": causes}
+    return {**result, "image": "trainer:1", "machine": machine}
+
+
+def test_the_table_of_drills_shows_targets_that_were_missed_and_quotes_records_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_file, "FOLDER", tmp_path / "results")
+    drills = {
+        "worker-killed": entry(0.7, 1.5, "worker: was ended\nby | SIGKILL", "succeeded"),
+        "pod-0-deleted": entry(12.3, 10, "stopped: is leaving"),
+        "pod-1-deleted": {**entry(4.0, 10, "stopped: is leaving", passed=False), "since_struck": 7.0},
+    }
+    result_file.write("drills", {"drills": drills, "targets": {}})
+    text = measured.drills()
+    assert "| 15 s | 1.5 s | 0.7 | passed |" in text
+    assert "| 30 s | 10 s | 12.3 | passed, **target missed** |" in text
+    assert "| 30 s | 10 s | 4.0 (7.0 since it was struck) | **fell short** |" in text
+    assert "- `worker-killed`: `worker: was ended by | SIGKILL`; `succeeded`" in text
+    assert "2 cores, 8 GiB, Linux 6.18; image `trainer:1`" in text

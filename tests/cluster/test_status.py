@@ -209,5 +209,12 @@ def test_a_connection_that_breaks_on_the_way_to_the_page_is_no_pod_that_is_away(
         run_of(api).status()
 
 
+def test_a_pod_tells_how_often_its_containers_were_started_again(api: FakeApi) -> None:
+    api.put_pods(100, 100)
+    containers = [{"name": "trainer", "image": "x", "imageID": "x", "ready": True, "restartCount": 2, "state": {}}]
+    api.answers[PODS][1]["items"][1]["status"]["containerStatuses"] = containers
+    assert [pod.restarts for pod in run_of(api).pods()] == [0, 2]
+
+
 def test_deleting_a_pod_that_has_gone_is_no_error(api: FakeApi) -> None:
     run_of(api).delete_pod("mnist-1")

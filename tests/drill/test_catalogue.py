@@ -7,12 +7,18 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from scripts.cache import REPO
-from scripts.drill.catalogue import DRILLS
+from scripts.drill import results
+from scripts.drill.catalogue import DRILLS, named
+from scripts.drill.ground import Ground
+from scripts.drill.judge import Verdict
 from scripts.drill.plan import EVERY_STEPS
 from scripts.drill.release import VALUES
 
@@ -47,6 +53,7 @@ def test_all_drills_are_listed_without_a_cluster() -> None:
     [
         (["no-such-drill"], "there is no drill 'no-such-drill'"),
         (["worker-killed", "--cluster", "existing"], "CLUSTER=existing needs IMAGE"),
+        (["worker-killed", "--cluster", "existing", "--keep"], "--keep is for the local cluster"),
     ],
 )
 def test_what_is_missing_is_said_with_its_fix(words: list[str], sentence: str) -> None:
@@ -55,3 +62,28 @@ def test_what_is_missing_is_said_with_its_fix(words: list[str], sentence: str) -
     assert sentence in done.stderr
     assert "fix: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_name_in_the_environment_is_not_that_of_a_drill() -> None:
+    def said(*words: str) -> str:
+        environment = {**os.environ, "NAME": "all"}
+        command = ["make", "--dry-run", "drill", "CLUSTER=existing", *words]
+        return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert "scripts.drill list" in said()
+    assert "scripts.drill worker-killed" in said("NAME=worker-killed")
+
+
+def test_a_result_that_fell_short_meets_no_target() -> None:
+    verdict = Verdict(1.0, (), 0, ())
+    ground = Ground(None, Path("kubectl"), Path("helm"), "registry.example.com/trainer:1", (), is_lab=True)
+    drill = named("worker-killed")
+
+    def target(verdict: Verdict) -> dict[str, Any]:
+        found: dict[str, Any] = results._with(None, drill, verdict, ground)["targets"]["worker-killed"]
+        return found
+
+    assert target(verdict) == {"value": 1.0, "target": 1.5, "met": True}
+    assert not target(replace(verdict, seconds=1.6))["met"]
+    assert not target(replace(verdict, shortfalls=("something",)))["met"]
+    assert not target(replace(verdict, seconds=None))["met"]

@@ -10,7 +10,8 @@ import pytest
 from rankzero import contract
 from scripts.drill.evidence import Evidence
 from scripts.drill.judge import Story, Verdict, judge
-from scripts.drill.plan import Drill, Ending, Record
+from scripts.drill.plan import Drill, Ending, Fate, Record
+from scripts.drill.scene import Seen
 
 STEPS = 40
 STRUCK = 1000.0
@@ -47,6 +48,7 @@ def attempt(number: int, resumed_from: int, *, cause: dict[str, Any] | None, fir
         "first_step_time": first_step_time,
         "ended": first_step_time + 5,
         "cause": cause,
+        "nodes": [{"node_rank": rank, "uid": f"uid-{rank}"} for rank in (0, 1)],
     }
 
 
@@ -108,6 +110,66 @@ def test_a_recovery_that_came_too_late_or_never() -> None:
     assert "the next step never came" in shortfalls(never)
 
 
+def test_what_lasts_must_show() -> None:
+    drill = replace(DRILL, causes=(), repeats=0, within=30, least=9)
+    found = evidence(resumed_from=25, recovered=STRUCK + 4)
+    found = replace(
+        found,
+        attempts=[{**found.attempts[0], "cause": None}],
+        metrics=[{**line, "attempt": 1} for line in found.metrics],
+    )
+    assert shortfalls(found, drill) == (
+        "the next step came after 4.1 s already: what lasts 9 s at least did not reach the run"
+    )
+    assert shortfalls(found, replace(drill, least=4)) == ""
+
+
+def test_a_target_that_is_missed_is_no_shortfall() -> None:
+    verdict = judge(DRILL, STORY, evidence(), UNDISTURBED)
+    assert verdict.misses(replace(DRILL, target=3.9))
+    assert not verdict.misses(replace(DRILL, target=4.0))
+    assert not verdict.misses(DRILL)
+    assert replace(verdict, seconds=None).misses(replace(DRILL, target=4.0))
+
+
+def test_both_spans_are_there_where_the_clock_starts_late() -> None:
+    verdict = judge(DRILL, replace(STORY, over=STRUCK + 3), evidence(), UNDISTURBED)
+    assert (verdict.seconds, verdict.since_struck) == (1.0, 4.0)
+    assert judge(DRILL, STORY, evidence(), UNDISTURBED).since_struck is None
+
+
+PODS = {0: Seen("uid-0", 0), 1: Seen("uid-1", 0)}
+
+
+@pytest.mark.parametrize(
+    ("after", "fate"),
+    [
+        (Seen("uid-1", 0), "kept"),
+        (Seen("uid-1", 1), "started again in place"),
+        (Seen("uid-9", 0), "replaced"),
+    ],
+)
+@pytest.mark.parametrize("wanted", Fate)
+def test_what_became_of_a_pod(after: Seen, fate: str, wanted: Fate) -> None:
+    story = replace(STORY, before=PODS, after={**PODS, 1: after})
+    drill = replace(DRILL, pods={0: Fate.KEPT, 1: wanted})
+    said = "" if fate == wanted.value else f"pod 1 was {fate}, not {wanted.value}"
+    assert shortfalls(evidence(), drill, story) == said
+    assert judge(drill, story, evidence(), UNDISTURBED).pods == {0: "kept", 1: fate}
+
+
+def test_a_pod_that_was_replaced_between_two_looks_or_not_seen() -> None:
+    drill = replace(DRILL, pods={1: Fate.KEPT})
+    found = evidence()
+    found.attempts[1]["nodes"][1]["uid"] = "uid-2"
+    seen = replace(STORY, before=PODS, after=PODS)
+    assert shortfalls(found, drill, seen) == "pod 1 was replaced, not kept"
+    assert shortfalls(found, drill, replace(seen, after={**PODS, 1: Seen("uid-3", 0)})) == (
+        "pod 1 was replaced 2 times, not kept"
+    )
+    assert shortfalls(evidence(), drill) == "pod 1 was not seen, not kept"
+
+
 def test_another_cause_than_expected() -> None:
     found = evidence()
     found.attempts[0]["cause"] = {**KILLED, "reason": "rank 0 (node rank 0) ended with status 1"}
@@ -118,6 +180,10 @@ def test_another_cause_than_expected() -> None:
 
 def test_more_or_fewer_attempts_than_the_event_explains() -> None:
     assert "1 attempts ended before the last success, 0 expected" in shortfalls(evidence(), replace(DRILL, causes=()))
+    perhaps = replace(DRILL, causes=DRILL.causes * 2, optional_causes=1)
+    assert shortfalls(evidence(), perhaps) == ""
+    once = replace(evidence(), attempts=evidence().attempts[1:])
+    assert "0 attempts ended before the last success, 1 to 2 expected" in shortfalls(once, perhaps)
     twice = replace(DRILL, causes=DRILL.causes * 2)
     assert "1 attempts ended before the last success, 2 expected" in shortfalls(evidence(), twice)
 
@@ -148,6 +214,15 @@ def test_one_bit_of_a_loss_or_of_the_result() -> None:
     assert "the other run's result" in shortfalls(evidence(), story=replace(STORY, other_results=({},)))
 
 
+@pytest.mark.parametrize("loss", [None, float("nan"), float("inf")])
+def test_losses_that_are_no_numbers_prove_nothing_however_equal(loss: float | None) -> None:
+    found = evidence()
+    found.metrics[-1]["loss"] = loss
+    right = replace(UNDISTURBED, metrics=[*UNDISTURBED.metrics[:-1], {**UNDISTURBED.metrics[-1], "loss": loss}])
+    said = judge(DRILL, STORY, found, right).shortfalls
+    assert f"the loss of steps [{STEPS}] is not a finite number, so equal bits would say nothing" in said
+
+
 def test_pods_that_stay() -> None:
     assert shortfalls(evidence(), story=replace(STORY, released=False)) == "its pods were not released"
 
@@ -165,6 +240,7 @@ def test_a_run_that_must_fail_is_judged_by_its_end() -> None:
     assert "ended as failed with status 1, not failed with 68" in shortfalls(
         replace(found, outcome={**found.outcome, "exit_code": 1}), drill
     )
+    assert shortfalls(found, replace(drill, ending=replace(wanted, words="rank [1-9] did"))) == ""  # a pattern
     assert "without 'did not join'" in shortfalls(replace(found, outcome={**found.outcome, "reason": "x"}), drill)
     assert "ended as succeeded with status 0, not failed with 68" in shortfalls(evidence(), drill)
 

@@ -30,7 +30,7 @@ class PodView:
     """A pod of the run.
 
     ``trouble`` is why it does not run yet, empty where nothing is known against it; ``created`` is seconds since the
-    epoch by the API.
+    epoch by the API; ``restarts`` counts how often its containers were started again.
     """
 
     name: str
@@ -40,6 +40,7 @@ class PodView:
     gpus: int
     trouble: str
     created: float
+    restarts: int
 
 
 class Run:
@@ -170,6 +171,7 @@ def _view(pod: Any, gpu_resource: str) -> PodView:
         gpus=gpus,
         trouble=_trouble(pod.status),
         created=_seconds(pod),
+        restarts=sum(container.restart_count for container in pod.status.container_statuses or []),
     )
 
 
