@@ -150,7 +150,7 @@ def crowd(host: str, port: int, *, count: int, seconds: float) -> None:
     Prints a line when the first ``count`` stand, and in the end how many were opened, dropped by the other side, and
     could not be opened.
     """
-    where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][:2]
+    where = (str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]), port)  # not hundreds of times
     standing: list[socket.socket] = []
     opened = dropped = refused = 0
     until = 0.0

@@ -72,7 +72,7 @@ DRILLS = (
         expected="the stalled rank is named with its phase, the attempt ends, the next one goes on",
         within=45,
         disturb=faults.signal_worker(1, "SIGSTOP"),
-        causes=(Record("stalled", "rank 1.*stopped by a signal"),),
+        causes=(Record("stalled", r"rank 1 is in phase \w+ after step \d+ .*: its process is stopped by a signal"),),
         pods=BOTH_KEPT,
         values={"launch": {"stall": {"least": 10}}},
     ),
