@@ -136,7 +136,8 @@ def _fate(rank: int, story: Story, attempts: list[dict[str, Any]]) -> str:
     others = len({before.uid, *recorded, after.uid}) - 1
     if others:
         return Fate.REPLACED.value if others == 1 else f"replaced {others} times"
-    return (Fate.KEPT if after.restarts == before.restarts else Fate.RESTARTED).value
+    fate = Fate.KEPT if after.restarts == before.restarts else Fate.RESTARTED
+    return str(fate.value)
 
 
 def _of_ending(drill: Drill, outcome: dict[str, Any]) -> Iterator[str]:

@@ -75,11 +75,11 @@ class Release:
     @contextmanager
     def meanwhile_in_pod(self, pod: str, *words: str) -> Iterator[subprocess.Popen[str]]:
         """The same beside the body; ``stdout`` is to be read, and what has not ended by then is killed."""
-        command_line = [self.ground.kubectl, *self._where(), "--namespace", self.namespace]
+        kubectl = [str(self.ground.kubectl), *self._where(), "--namespace", self.namespace]
         with (
             PROGRAM.open(encoding="utf-8") as program,
             subprocess.Popen(
-                [*command_line, *IN_POD.format(pod=pod).split(), *words],
+                [*kubectl, *IN_POD.format(pod=pod).split(), *words],
                 stdin=program,
                 stdout=subprocess.PIPE,
                 text=True,

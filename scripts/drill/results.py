@@ -29,7 +29,7 @@ def _with(document: dict[str, Any] | None, drill: Drill, verdict: Verdict, groun
     known = {name: drills[name] for name in (one.name for one in DRILLS) if name in drills}
     return {
         "drills": known,
-        "targets": {name: _target(one) for name, one in known.items() if one["target"] is not None},
+        "targets": {name: _target(one) for name, one in known.items() if one.get("target") is not None},
     }
 
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from bench import result_file
 from rankzero.cluster.api import connect
 from rankzero.cluster.run import Run
 from rankzero.errors import ClusterError, ConfigError
@@ -43,7 +44,7 @@ def make_ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mak
     """A cluster whose kubectl answers by a piece of shell and writes down what it is asked."""
     monkeypatch.setattr(runner, "FOLDER", tmp_path / "evidence")
     monkeypatch.setattr(results, "LATEST", tmp_path / "results.json")
-    monkeypatch.setattr(results.result_file, "FOLDER", tmp_path / "kept")
+    monkeypatch.setattr(result_file, "FOLDER", tmp_path / "kept")
     kubeconfig = tmp_path / "kubeconfig"
 
     def make(answers: str = "true") -> Ground:
