@@ -34,11 +34,12 @@ drill: $(if $(filter existing,$(CLUSTER))$(filter list,$(NAME)),tools,lab) ## Br
 test: test-fast lab ## Every test, the demo and the roles on real machines among them
 	BASE=auto $(RUN) scripts.image
 	$(RUN) scripts.molecule
+	.venv/bin/pytest -n 2 --dist worksteal -m "slow and not long"
 	$(IN_LAB) pytest -m "(lab or image) and not long"
 
 .PHONY: test-fast
-test-fast: lint ## The tests that need no cluster
-	.venv/bin/pytest -n 2 --dist worksteal -m "not lab and not image and not long"
+test-fast: lint ## The tests that need no cluster and no patience
+	.venv/bin/pytest -n 2 --dist worksteal -m "not lab and not image and not slow and not long"
 
 .PHONY: test-long
 test-long: test ## Every test, and what takes too long for every change
