@@ -17,6 +17,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     files.REFERENCE: reference.render,
     files.RECOVERY: measured.recovery,
     files.DRILLS: measured.drills,
+    files.FRONT_PAGE: measured.front_page,
 }
 
 

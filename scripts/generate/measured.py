@@ -27,6 +27,12 @@ def recovery() -> str:
     return replaced(files.RECOVERY, "recovery", lines)
 
 
+def front_page() -> str:
+    """The text of ``README.md``: the table of ``docs/recovery.md`` without what it says of its making."""
+    found = result_file.read("recovery")
+    return replaced(files.FRONT_PAGE, "recovery", "Not measured yet." if found is None else table(summary.table(found)))
+
+
 def drills() -> str:
     """The text of ``docs/drills.md``: every drill, and its result where it has one."""
     found = result_file.read("drills") or {"drills": {}}
