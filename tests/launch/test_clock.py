@@ -14,7 +14,10 @@ from tests.launch.conftest import MakeGroup
 from tests.waiting import until
 
 HEARTBEAT_TIMEOUT = 2
-pytestmark = pytest.mark.skipif(not FAKETIME.exists(), reason="apt-get install libfaketime")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not FAKETIME.exists(), reason="apt-get install libfaketime"),
+]
 
 
 class Clock:

@@ -21,6 +21,8 @@ from tests.launch.pods import descendants
 from tests.launch.tls_api import Api
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 TYPE = "`kubectl -n team scale statefulset mnist --replicas=0` or `helm -n team uninstall mnist`"
 ENVIRONMENT = {
     contract.ENV_RUN_NAME: "mnist",

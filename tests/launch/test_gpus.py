@@ -16,6 +16,8 @@ from rankzero.launch.processes import living_descendants
 from tests.launch.conftest import MakeGroup
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 MOCK = """#!/bin/sh
 echo "$*" >> {folder}/calls
 {action}

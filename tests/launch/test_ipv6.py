@@ -12,6 +12,8 @@ from rankzero import contract
 from tests.launch.conftest import MakeGroup
 from tests.launch.networks import network
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_IPV4 = "ip address delete 127.0.0.1/8 dev lo"
 WITH_A_DEAD_NEIGHBOUR = """
 ip link add v0 type veth peer name v1

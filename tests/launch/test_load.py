@@ -11,11 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from rankzero.launch.member import HEARTBEAT_EVERY
-from rankzero.launch.protocol import VERSION, Heartbeat, Hello, RankBeat, Report, receive, report_every, send
+from rankzero.launch.protocol import (
+    VERSION,
+    Heartbeat,
+    Hello,
+    RankBeat,
+    Report,
+    beat_every,
+    receive,
+    report_every,
+    send,
+)
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 SECONDS = 10.0
 MOST_CPU = 0.01
@@ -52,6 +63,7 @@ class Members:
     def __init__(self, port: int, node_ranks: Sequence[int], procs: int) -> None:
         self._procs = procs
         self._every = report_every(len(node_ranks) + 1)
+        self._beat_every = beat_every(len(node_ranks) + 1, 15)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -86,7 +98,7 @@ class Members:
     async def _beat(self, writer: asyncio.StreamWriter, ranks: Sequence[int]) -> None:
         step, reported = 0, 0.0
         while True:
-            await asyncio.sleep(HEARTBEAT_EVERY)
+            await asyncio.sleep(self._beat_every)
             step += 50
             if time.monotonic() - reported >= self._every:
                 reported = time.monotonic()

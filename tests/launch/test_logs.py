@@ -21,6 +21,8 @@ from rankzero.launch.starters import start_plainly
 from rankzero.launch.workers import WorkerGroup
 from tests.launch.conftest import MakeGroup
 
+pytestmark = pytest.mark.slow
+
 STAMP = r"^\d\d:\d\d:\d\d "
 FLOOD = "import os\nblock = b'0123456789 0123456789\\n' * 1000\nfor _ in range(%d): os.write(1, block)"
 """Prints thousands of lines as fast as they are read."""

@@ -22,6 +22,8 @@ from rankzero.launch.protocol import WorkerFailed
 from tests.launch.conftest import MakeGroup
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 MakeCgroup = Callable[[int], Path]
 FAILED = WorkerFailed(1, 0, 0, 0, 1, "", "RuntimeError: DataLoader worker (pid 7) is killed", [], 0.0)
@@ -125,7 +127,7 @@ def test_a_container_that_is_killed_as_a_whole_leaves_how_full_its_memory_was(
     group.start(uid="").wait_for_workers(1, 2)
     pod = group.pods[1]
     words = pod.tmp / f"rankzero-last-words-{group.uid('uid-1-1')}.json"
-    until(lambda: in_use(words) > 120 * MIB, timeout=15, what="the memory is taken")
+    until(lambda: in_use(words) > 120 * MIB, timeout=60, what="the memory is taken")
     pod.delete()
     pod.start(uid="uid-1-1")
     group.wait_for_workers(2, 2)
@@ -145,8 +147,7 @@ def test_rank_0_tells_its_own_last_words(make_cgroup: MakeCgroup, make_group: Ma
     group = make_group("hoard", "0", "120", "1", nodes=1)
     group.pods[0].cgroup = make_cgroup(200)
     group.start(uid="uid").wait_for_workers(1, 1)
-    words = group.pods[0].tmp / "rankzero-last-words-uid.json"
-    until(lambda: in_use(words) > 120 * MIB, timeout=15, what="the memory is taken")
+    until(lambda: in_use(group.pods[0].tmp) > 120 * MIB, timeout=60, what="the memory is taken")
     group.pods[0].delete()
     group.start(uid="uid").wait_for_workers(2, 1)
     group.release()
@@ -156,8 +157,9 @@ def test_rank_0_tells_its_own_last_words(make_cgroup: MakeCgroup, make_group: Ma
     assert share.endswith(" % of 200 MiB when last seen")
 
 
-def in_use(words: Path) -> int:
-    return int(json.loads(words.read_text())["in_use"]) if words.exists() else 0
+def in_use(tmp: Path) -> int:
+    """Bytes, as the last words in a pod's temporary folder have them."""
+    return max((int(json.loads(words.read_text())["in_use"]) for words in tmp.glob("rankzero-last-words-*")), default=0)
 
 
 def test_a_pods_first_start_and_a_damaged_file_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

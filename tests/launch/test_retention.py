@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rankzero import contract
 from rankzero.launch.retention import remove_old
 from tests.launch.conftest import MakeGroup
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 
 def attempts(folder: Path) -> list[str]:

@@ -23,6 +23,8 @@ from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 STRANGERS = 300
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """For SO_LINGER."""

@@ -8,9 +8,13 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import REPO
 from tests.waiting import until
+
+pytestmark = pytest.mark.slow
 
 PRINT = "from rankzero.launch import stdout\nfor n in range(%d): stdout.write(b'%%06d ' %% n + b'x' * 93 + b'\\n')\n"
 """Lines of 100 bytes."""

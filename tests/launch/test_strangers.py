@@ -20,6 +20,8 @@ from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 STRANGERS = 500
 MOST_GROWTH = 20 * 2**20
 """Bytes."""

@@ -26,6 +26,8 @@ from tests.launch.conftest import MakeGroup
 from tests.launch.pods import alive
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
@@ -139,4 +141,6 @@ def test_a_pod_that_is_being_stopped_leaves_within_its_grace_whatever_hangs(
     group.pods[1].terminate()
     assert group.pods[1].wait(1 + 1 + contract.LEAVE_MARGIN) == contract.EXIT_REQUEUE
     assert "stopped from outside (SIGTERM) in attempt 1" in group.pods[1].termination_log.read_text()
-    os.kill(worker, signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)  # in a pod it ends with PID 1
+    freezer.release()
+    until(lambda: not alive(worker), timeout=10, what="the process ends at last")

@@ -12,6 +12,8 @@ from rankzero import contract
 from rankzero.launch import termination
 from tests.launch.conftest import MakeGroup
 
+pytestmark = pytest.mark.slow
+
 LINES = [f"line {n} \U0001f525" for n in range(50)]
 
 

@@ -20,6 +20,8 @@ from tests.launch.pods import SCRIPT as SCRIPT_WITHOUT_TORCH
 from tests.launch.pods import PodGroup, alive, descendants
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = str(Path(__file__).with_name("gloo_worker.py"))
 ENVIRONMENT = {
     "TORCHELASTIC_RUN_ID": "test-main-1", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "1", "LOCAL_WORLD_SIZE": "4",

@@ -150,6 +150,7 @@ def test_thousands_of_ranks_are_judged_within_a_moment() -> None:
     assert time.process_time() - began < 0.1
 
 
+@pytest.mark.slow
 def test_a_frozen_rank_is_named_and_the_group_goes_on(make_group: MakeGroup) -> None:
     """Its process is stopped: it answers no signal but SIGKILL, and says nothing."""
     group = make_group("step", nodes=2, procs=2, stall={"least": 2}, stopTimeout=20).start()
@@ -170,6 +171,7 @@ def test_a_frozen_rank_is_named_and_the_group_goes_on(make_group: MakeGroup) -> 
     assert group.outcome()["time_s"]["stalled"] > 1.5
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_in_python_is_found_with_its_line(make_group: MakeGroup) -> None:
     group = make_group("hang", "1", "5", nodes=2, procs=1, stall={"least": 2}).start()
     group.wait_for_workers(2, 2)

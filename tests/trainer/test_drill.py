@@ -16,6 +16,8 @@ from rankzero import contract
 from tests.launch.pods import REPO, PodGroup, descendants
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = REPO / "trainer/examples/drill.py"
 TRAIN = {"backend": "gloo", "logEverySteps": 1, "checkpoint": {"everySteps": 10}}
 

@@ -51,6 +51,7 @@ def final_state(pods: PodGroup) -> dict[str, Any]:
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_that_lost_a_pod_ends_with_the_same_bits_as_one_that_did_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,7 @@ def step_of(group: PodGroup) -> int:
     return int(group.pods[0].status().get("group", {}).get("progress", {}).get("step", 0))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("node_rank", [0, 1])
 def test_a_pod_that_is_stopped_costs_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node_rank: int) -> None:

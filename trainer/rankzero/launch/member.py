@@ -35,6 +35,7 @@ from rankzero.launch.protocol import (
     Stopped,
     WorkerFailed,
     WorkersDone,
+    beat_every,
     receive,
     report_every,
     send,
@@ -42,7 +43,6 @@ from rankzero.launch.protocol import (
 from rankzero.launch.starters import Starter, start_plainly
 from rankzero.launch.warm import Warmth
 
-HEARTBEAT_EVERY = 1.0
 STOP_WITHIN = 3.0
 """Seconds for rank 0 to have the workers stopped, or to have begun with it, once the time for saving is over."""
 LAST_SECONDS = 4.0
@@ -84,7 +84,9 @@ class Member:
         """Workers that do not end even by SIGKILL, by process id, each with a sentence."""
         self._logs = Logs(launch, identity.state_dir, say)
         self._gpus = Gpus(say)
-        self._report_every = report_every(launch.nodes) if identity.node_rank else HEARTBEAT_EVERY
+        group = launch.nodes if identity.node_rank else 1  # node rank 0 talks to itself
+        self._beat_every = beat_every(group, launch.heartbeat_timeout)
+        self._report_every = report_every(group)
         self._attempt: LocalAttempt | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._changing = asyncio.Lock()
@@ -290,7 +292,7 @@ class Member:
                 await send(writer, Heartbeat())
             if not self._changing.locked():  # a process that is just being started is not known yet
                 reap_strays(self._known_processes())
-            await asyncio.sleep(HEARTBEAT_EVERY)
+            await asyncio.sleep(self._beat_every)
 
     def _known_processes(self) -> set[int]:
         workers = self._attempt.pids if self._attempt is not None else set()

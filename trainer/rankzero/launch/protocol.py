@@ -126,13 +126,18 @@ class Report:
     lead: list[Lead]
 
 
-REPORTS_A_SECOND = 32
+REPORTS_A_SECOND, BEATS_A_SECOND = 16, 32
 """What rank 0 may hear from all members together: it has a hundredth of a core for them."""
 
 
 def report_every(nodes: int) -> float:
     """Seconds between two reports of a member; node rank 0's own cost no network and come each second."""
     return max(1.0, nodes / REPORTS_A_SECOND)
+
+
+def beat_every(nodes: int, heartbeat_timeout: float) -> float:
+    """Seconds between two messages of a member; several of them may be lost before it is missed."""
+    return min(max(1.0, nodes / BEATS_A_SECOND), max(1.0, heartbeat_timeout / 5))
 
 
 @dataclass(frozen=True)
