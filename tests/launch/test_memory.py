@@ -127,7 +127,7 @@ def test_a_container_that_is_killed_as_a_whole_leaves_how_full_its_memory_was(
     group.start(uid="").wait_for_workers(1, 2)
     pod = group.pods[1]
     words = pod.tmp / f"rankzero-last-words-{group.uid('uid-1-1')}.json"
-    until(lambda: in_use(words) > 120 * MIB, timeout=60, what="the memory is taken")
+    until(lambda: in_use(pod.tmp) > 120 * MIB, timeout=60, what="the memory is taken")
     pod.delete()
     pod.start(uid="uid-1-1")
     group.wait_for_workers(2, 2)
