@@ -218,3 +218,12 @@ def test_a_pod_tells_how_often_its_containers_were_started_again(api: FakeApi) -
 
 def test_deleting_a_pod_that_has_gone_is_no_error(api: FakeApi) -> None:
     run_of(api).delete_pod("mnist-1")
+
+
+def test_results_are_shown_short_and_whole_numbers_whole(api: FakeApi) -> None:
+    api.put_workload(replicas=0)
+    ended = outcome("succeeded") | {"result": {"loss": 0.00259412, "hash": 256200000000001}}
+    api.put_events((150, ended))
+    said = lines(collect(run_of(api)))
+    assert "  loss: 0.002594" in said
+    assert "  hash: 256200000000001" in said

@@ -106,8 +106,10 @@ def lines(document: dict[str, Any]) -> list[str]:
 
 
 def _figure(value: float | None, form: str) -> str:
-    """null stands for what is no number."""
-    return "nan" if value is None else format(value, form)
+    """null stands for what is no number; a whole one is shown whole."""
+    if value is None:
+        return "nan"
+    return str(value) if isinstance(value, int) else format(value, form)
 
 
 def _on_the_volume(document: dict[str, Any]) -> str:
