@@ -49,13 +49,11 @@ def stop_all_pods(scene: Scene) -> None:
     """SIGTERM to PID 1 of every pod at once: all containers end and are started again in place."""
     with ThreadPoolExecutor() as both:
         list(both.map(lambda rank: scene.release.in_pod(scene.pod(rank), "signal", "launcher", "SIGTERM"), (0, 1)))
-    template = "{.status.containerStatuses[0].lastState.terminated.exitCode}"
+    statuses = "jsonpath={.items[*].status.containerStatuses[0].lastState.terminated.exitCode}"
+    pods = ("get", "pods", "--selector", f"{contract.LABEL_INSTANCE}={NAME}", "--output", statuses)
 
     def have_left() -> bool:
-        statuses = [
-            scene.release.kubectl("get", "pod", scene.pod(rank), "--output", f"jsonpath={template}") for rank in (0, 1)
-        ]
-        return statuses == [str(contract.EXIT_REQUEUE)] * 2
+        return scene.release.kubectl(*pods).split() == [str(contract.EXIT_REQUEUE)] * 2
 
     scene.wait_until(have_left, what=f"both containers to have ended with status {contract.EXIT_REQUEUE}")
 
