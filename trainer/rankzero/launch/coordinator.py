@@ -18,6 +18,7 @@ from rankzero.config import LaunchConfig
 from rankzero.heartbeat import NOT_TOLD
 from rankzero.launch import budget, causes, retention, termination, volume
 from rankzero.launch.causes import POD, STALLED, STOPPED, WORKER, Cause
+from rankzero.launch.evidence import NO_ANSWER
 from rankzero.launch.observer import Observer
 from rankzero.launch.ports import free_port
 from rankzero.launch.protocol import (
@@ -235,7 +236,7 @@ class Coordinator:
         await self._hear(Dumped, within=DUMP_WITHIN, into=where)
         self.records.note_where(where)
         suspect = stalled.rank if stalled.rank >= 0 else odd_one_out(where)
-        if (line := where.get(str(suspect))) is not None:
+        if (line := where.get(str(suspect), NO_ANSWER)) != NO_ANSWER:
             self._causes[0] = self._stalled(f"{stalled.reason}; rank {suspect} is at {line}", suspect)
 
     async def _stop_everywhere(self, reason: str) -> None:

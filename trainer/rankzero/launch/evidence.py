@@ -22,6 +22,8 @@ LOOK_EVERY = 0.05
 LONGEST_LINE = 200
 MOST_OF_LINES = 24 * 1024
 """Bytes of the lines of all ranks of a node. They travel in one message, in which each may take twice as many."""
+NO_ANSWER = "no answer"
+"""Instead of a line: the rank's process is stopped, or stuck in the kernel."""
 LIBRARIES = "/lib/python"
 """In the path of every module of the standard library and of installed packages."""
 
@@ -44,8 +46,7 @@ async def dump(folder: Path, ranks: Iterable[int]) -> dict[str, str]:
     )
     room = min(LONGEST_LINE, MOST_OF_LINES // max(1, len(beats)))
     return {
-        str(rank): _cut(_innermost(_read(file)), room) if file in whole else "no answer"
-        for rank, file in stacks.items()
+        str(rank): _cut(_innermost(_read(file)), room) if file in whole else NO_ANSWER for rank, file in stacks.items()
     }
 
 
