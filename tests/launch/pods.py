@@ -25,13 +25,24 @@ LAUNCH = "import sys; from rankzero import cli, contract; contract.TERMINATION_L
 """The command, with a termination log for each pod as its container has one."""
 
 
+_given: set[int] = set()
+
+
+def unused_port() -> int:
+    """A free port that no other pod of these tests was given: it is bound only when its launcher starts."""
+    while (port := free_port()) in _given:
+        pass
+    _given.add(port)
+    return port
+
+
 class Pod:
     """One launcher. ``delete`` is what a lost node does to it: everything in the container dies at once."""
 
     def __init__(self, group: PodGroup, node_rank: int) -> None:
         self.group = group
         self.node_rank = node_rank
-        self.status_port = free_port()
+        self.status_port = unused_port()
         self.log = group.folder / f"pod-{node_rank}.log"
         self.termination_log = group.folder / f"termination-{node_rank}"
         self.termination_log.touch()
@@ -122,7 +133,7 @@ class PodGroup:
             "warm": False,  # the spare has tests of its own, and would import torch for each of these
             "nodes": nodes,
             "procsPerNode": procs,
-            "rendezvousPort": free_port(),
+            "rendezvousPort": unused_port(),
             "rank0Timeout": 20,
             "stopTimeout": 5,
             **launch,
