@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
+from pathlib import Path
 
 import pytest
 
-from rankzero.launch import protocol
+from rankzero import contract, heartbeat
+from rankzero.launch import beats, protocol
 from rankzero.launch.logs import LAST_LINE_LENGTH, LAST_LINES, Log, without_controls
 from rankzero.launch.protocol import (
     Finish,
@@ -87,6 +88,15 @@ def test_a_failure_is_told_in_one_sentence() -> None:
 
 def test_what_global_rank_0_does_not_know_yet_is_left_out_of_records() -> None:
     assert not {"step", "loss", "time", "first_step", "first_step_time"} & LEAD.record().keys()
-    later = dataclasses.replace(LEAD, first_step=1, step=3, loss=math.nan)
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_reaches_rank_0_as_null(tmp_path: Path, loss: float) -> None:
+    """JSON has no NaN, and rank 0 drops a member that sends one: a training that diverges must not end that way."""
+    rank = heartbeat.Heartbeat(tmp_path / contract.heartbeat_file(0))
+    rank.step(3, epoch=0, loss=loss)
+    report = decode(encode(beats.report(1, tmp_path, [0])))
+    assert isinstance(report, Report)
+    (later,) = report.lead
     assert later.record()["step"] == 3
-    assert later.record()["loss"] is None  # JSON has no NaN
+    assert later.record()["loss"] is None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rankzero import contract, heartbeat
+from rankzero.files import finite
 from rankzero.heartbeat import Beat
 from rankzero.launch.processes import process_state
 from rankzero.launch.protocol import Lead, RankBeat, Report
@@ -62,4 +63,4 @@ def report(attempt: int, folder: Path, ranks: Iterable[int]) -> Report:
 
 def _lead(beat: Beat) -> Lead:
     told = {field.name: getattr(beat, field.name) for field in dataclasses.fields(Lead)}
-    return Lead(**{**told, "phase": beat.phase.label})
+    return Lead(**{**told, "phase": beat.phase.label, "loss": finite(beat.loss)})

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import math
+import types
 import typing
 from dataclasses import dataclass
 from typing import Any
 
-VERSION = 3
+VERSION = 4
 MAX_LINE = 64 * 1024
 """Bytes of one message; a longer line is not ours."""
 MAX_GREETING = 4096
@@ -90,7 +90,7 @@ class RankBeat:
 
 @dataclass(frozen=True)
 class Lead:
-    """Global rank 0 in full, see :class:`rankzero.heartbeat.Beat`. ``loss`` may be no number."""
+    """Global rank 0 in full, see :class:`rankzero.heartbeat.Beat`. ``loss`` is None where it is no number."""
 
     phase: str
     saves_on_stop: bool
@@ -101,7 +101,7 @@ class Lead:
     resumed_from: int
     first_step: int
     saved_step: int
-    loss: float
+    loss: float | None
     time: float
     first_step_time: float
     step_seconds: float
@@ -109,8 +109,8 @@ class Lead:
     seconds: dict[str, float]
 
     def record(self) -> dict[str, Any]:
-        """As records and pages show it: what is not known yet is left out, and JSON has no NaN."""
-        document = {**dataclasses.asdict(self), "loss": self.loss if math.isfinite(self.loss) else None}
+        """As records and pages show it: what is not known yet is left out."""
+        document = dataclasses.asdict(self)
         if not self.first_step:
             for key in ("first_step", "first_step_time", "step", "time", "loss"):
                 del document[key]
@@ -304,6 +304,8 @@ def _build(kind: type[Any], document: dict[str, Any]) -> Any:
 
 def _value(kind: Any, value: Any, where: str) -> Any:
     origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is types.UnionType:  # used for one thing only: a value or null
+        return None if value is None else _value(parts[0], value, where)
     if dataclasses.is_dataclass(origin) and isinstance(value, dict):
         return _build(typing.cast("type[Any]", origin), value)
     expected = (int, float) if origin is float else origin
