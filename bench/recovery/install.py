@@ -9,7 +9,7 @@ from bench.recovery.forms import ARGS, NAME, PODS, SCRIPT, TRAIN, Form
 from rankzero import contract
 from scripts import command
 from scripts.cache import REPO
-from scripts.image.reference import split
+from scripts.image.reference import as_values
 from scripts.lab import kube, programs
 
 MEMORY, CPU, VOLUME = "2Gi", "100m", "1Gi"
@@ -32,9 +32,8 @@ def install(form: Form, namespace: str, image: str) -> None:
 
 def chart_values(image: str) -> dict[str, Any]:
     """Values of the chart's release."""
-    repository, tag, digest = split(image)
     return {
-        "image": {"repository": repository, "tag": tag, "digest": digest},
+        "image": as_values(image),
         "nodes": PODS,
         "procsPerNode": 1,
         "launch": {"script": SCRIPT, "args": ARGS},

@@ -50,7 +50,7 @@ def follow(run: Run, run_id: str, console: Console) -> Story:
     with _Display(console) as display:
         seen = Patient(run, display.say)
         story.outcome = _until_ended(seen, run_id, story, display)
-        story.pods_gone = _until_released(seen)
+        story.pods_gone = seen.until_released(RELEASED_WITHIN)
         story.gpus_left = sum(pod.gpus for pod in seen.pods())
     return story
 
@@ -77,6 +77,15 @@ class Patient:
 
     def delete_pod(self, name: str) -> None:
         self._answer(lambda: self.run.delete_pod(name))
+
+    def until_released(self, within: float) -> bool:
+        """True when the workload is at 0 replicas and no pod is left; False after ``within`` seconds."""
+        deadline = time.monotonic() + within
+        while self.replicas() != 0 or self.pods():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
+        return True
 
     def _answer(self, ask: Callable[[], T]) -> T:
         began = time.monotonic()
@@ -137,16 +146,6 @@ def _check_trouble(pods: list[PodView], since: float | None) -> float | None:
     if time.monotonic() - since > HOPELESS_AFTER:
         raise ClusterError(f"the pods cannot run: {_describe(hopeless)}", hint=f"clear it away with `{UNINSTALL}`")
     return since
-
-
-def _until_released(run: Patient) -> bool:
-    """True when the workload is at 0 replicas and no pod is left."""
-    deadline = time.monotonic() + RELEASED_WITHIN
-    while run.replicas() != 0 or run.pods():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL)
-    return True
 
 
 def _describe(pods: list[PodView]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from scripts import command
 from scripts.cache import REPO
 from scripts.drill.ground import Ground
-from scripts.image.reference import split
+from scripts.image.reference import as_values
 
 NAME = "drill"
 RUN_ID = "main"
@@ -91,8 +91,6 @@ class Release:
                 running.kill()
 
     def _helm(self, verb: str, *options: str) -> None:
-        repository, tag, digest = split(self.ground.image)
-        image = {"image": {"repository": repository, "tag": tag, "digest": digest}}
         files = [VALUES, *self.ground.values, "-"]
         command.run(
             [
@@ -102,7 +100,7 @@ class Release:
                 *self._where(),
             ],
             cwd=REPO,
-            stdin=json.dumps({**image, **self._values}),
+            stdin=json.dumps({"image": as_values(self.ground.image), **self._values}),
         )
 
     def _where(self) -> list[str]:

@@ -22,7 +22,7 @@ from scripts.drill.ground import Ground
 from scripts.drill.judge import Story, Verdict, judge
 from scripts.drill.plan import Drill, Power, nothing
 from scripts.drill.release import CHART, NAME, RUN_ID, VALUES, Release
-from scripts.drill.scene import POLL, Scene
+from scripts.drill.scene import Scene
 from scripts.image.reference import split
 from scripts.stages import Stages
 
@@ -100,7 +100,7 @@ def _follow(drill: Drill, scene: Scene) -> Story:
         installed=installed,
         struck=scene.struck,
         over=scene.over,
-        released=_is_released(scene.run),
+        released=scene.run.until_released(RELEASED_WITHIN),
         other_results=tuple(scene.other_results),
         before=scene.before,
         after=scene.after,
@@ -117,12 +117,3 @@ def _until_ended(scene: Scene) -> None:
         return scene.run.outcome(RUN_ID) is not None
 
     scene.wait_until(has_ended, what="the end of the run", within=FIRST_STEP_WITHIN)
-
-
-def _is_released(run: Patient) -> bool:
-    deadline = time.monotonic() + RELEASED_WITHIN
-    while run.replicas() or run.pods():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL)
-    return True

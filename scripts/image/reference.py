@@ -32,6 +32,11 @@ def split(reference: str) -> tuple[str, str, str]:
     return f"{folder}{slash}{name}", tag, digest
 
 
+def as_values(reference: str) -> dict[str, str]:
+    """The chart's `image` values for a reference."""
+    return dict(zip(("repository", "tag", "digest"), split(reference), strict=True))
+
+
 def registry_of(reference: str) -> str:
     """The registry that a reference names; Docker Hub where it names none, as every engine takes it."""
     first, slash, _ = split(reference)[0].partition("/")

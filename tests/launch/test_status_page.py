@@ -162,7 +162,7 @@ def test_another_path_names_those_that_exist(make_group: MakeGroup, path: str) -
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusServer]:
     """A page of this process."""
     monkeypatch.setattr(status, "REQUEST_WITHIN", 3.0)
-    served = StatusServer(0, lambda: {"ready": True})
+    served = StatusServer(0, dict, lambda: True)
     served.start()
     yield served
     served._server.shutdown()

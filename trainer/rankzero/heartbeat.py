@@ -93,19 +93,15 @@ class _Memory(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Beat:
-    """What a rank last said.
+class Course:
+    """How far a rank is in the run.
 
-    ``watched`` is True once the script has said that it will report its steps.
-    ``time`` and ``first_step_time`` are seconds since the epoch, ``moved`` is monotonic time of this machine,
-    ``step_seconds`` the median of the last steps, ``save_seconds`` the time of the last checkpoint, ``seconds`` the
-    time spent in each phase that is over. ``first_step`` is 0 before the first step of the attempt, ``saved_step``
-    is that of the newest good checkpoint, 0 before the first and :data:`NOT_TOLD` where the script does not tell.
+    ``time`` and ``first_step_time`` are seconds since the epoch, ``step_seconds`` the median of the last steps,
+    ``save_seconds`` the time of the last checkpoint, ``seconds`` the time spent in each phase that is over.
+    ``first_step`` is 0 before the first step of the attempt, ``saved_step`` is that of the newest good checkpoint, 0
+    before the first and :data:`NOT_TOLD` where the script does not tell.
     """
 
-    pid: int
-    watched: bool
-    phase: Phase
     saves_on_stop: bool
     step: int
     total_steps: int
@@ -114,13 +110,26 @@ class Beat:
     resumed_from: int
     first_step: int
     saved_step: int
-    loss: float
     time: float
     first_step_time: float
-    moved: float
     step_seconds: float
     save_seconds: float
     seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Beat(Course):
+    """What a rank last said.
+
+    ``watched`` is True once the script has said that it will report its steps, ``moved`` is monotonic time of this
+    machine. ``loss`` may be no number.
+    """
+
+    pid: int
+    watched: bool
+    phase: Phase
+    loss: float
+    moved: float
 
 
 class Heartbeat:

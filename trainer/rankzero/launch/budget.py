@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rankzero import contract
+from rankzero.heartbeat import NOT_TOLD
 from rankzero.launch.causes import CONTAINER, STALLED, WORKER
 
 COUNTED = {WORKER, CONTAINER, STALLED}
@@ -46,7 +47,7 @@ def give_up(attempts: list[dict[str, Any]], limit: int) -> str:
 
 
 def _what(attempt: dict[str, Any]) -> str:
-    return "no new checkpoint" if attempt.get("saved_step", -1) >= 0 else "no step"
+    return "no new checkpoint" if _tells_of_checkpoints(attempt) else "no step"
 
 
 def since_restart(attempts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -71,8 +72,11 @@ def without_progress(attempts: list[dict[str, Any]]) -> int:
 
 
 def _gained(attempt: dict[str, Any]) -> int:
-    saved = int(attempt.get("saved_step", -1))
-    return saved if saved >= 0 else int(attempt.get("last_step", 0))
+    return int(attempt["saved_step"] if _tells_of_checkpoints(attempt) else attempt.get("last_step", 0))
+
+
+def _tells_of_checkpoints(attempt: dict[str, Any]) -> bool:
+    return bool(attempt.get("saved_step", NOT_TOLD) != NOT_TOLD)
 
 
 def _is_early(attempt: dict[str, Any]) -> bool:

@@ -91,6 +91,8 @@ class Coordinator:
         self._removing = volume.Saving(
             lambda: retention.remove_old(records.state_dir, self.attempt, launch.keep_logs), say
         )
+        self._where: dict[str, str] = {}
+        """By rank, where it was when the attempt stalled."""
         self._stuck: list[str] = []
         """Workers of the attempt that do not end even by SIGKILL."""
         self._restarted: dict[int, str] = {}
@@ -158,7 +160,7 @@ class Coordinator:
 
     async def _run_attempt(self) -> Cause | None:
         """One attempt from Start to the last Stopped; None where every worker ended with status 0."""
-        self._causes, self._stuck, self._restarted = [], [], {}
+        self._causes, self._where, self._stuck, self._restarted = [], {}, [], {}
         members = sorted(self.roster.peers.values(), key=lambda peer: peer.rank)
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
         self.observer.begin(self.attempt)
@@ -195,11 +197,11 @@ class Coordinator:
 
     async def _save_everywhere(self) -> None:
         """A pod is being stopped: let all ranks save at one step and leave, where the script can do that."""
-        if self.launch.save_timeout and not self.observer.knows(self.attempt):
-            await self._hear(Report, within=REPORT_WITHIN)  # it has only just begun
-        if not (self.launch.save_timeout and self.observer.knows(self.attempt)):
+        if not self.launch.save_timeout:
             return
-        if not self.observer.progress["saves_on_stop"]:
+        if not self.observer.has_heard:
+            await self._hear(Report, within=REPORT_WITHIN)  # it has only just begun
+        if not (self.observer.has_heard and self.observer.progress["saves_on_stop"]):
             return
         began = time.monotonic()
         await self.roster.tell_all(Save(self.attempt))
@@ -232,11 +234,10 @@ class Coordinator:
         stalled = self._causes[0]
         self.say(stalled.reason)
         await self.roster.tell_all(Dump(self.attempt))
-        where: dict[str, str] = {}
-        await self._hear(Dumped, within=DUMP_WITHIN, into=where)
-        self.records.note_where(where)
-        suspect = stalled.rank if stalled.rank >= 0 else odd_one_out(where)
-        if (line := where.get(str(suspect), NO_ANSWER)) != NO_ANSWER:
+        await self._hear(Dumped, within=DUMP_WITHIN)
+        self.records.note_where(self._where)
+        suspect = stalled.rank if stalled.rank >= 0 else odd_one_out(self._where)
+        if (line := self._where.get(str(suspect), NO_ANSWER)) != NO_ANSWER:
             self._causes[0] = self._stalled(f"{stalled.reason}; rank {suspect} is at {line}", suspect)
 
     async def _stop_everywhere(self, reason: str) -> None:
@@ -247,24 +248,15 @@ class Coordinator:
             await self._next(0)
 
     async def _hear(
-        self,
-        *kinds: type[Message],
-        within: float | None = None,
-        until: Callable[[], bool] = lambda: False,
-        into: dict[str, str] | None = None,
+        self, *kinds: type[Message], within: float | None = None, until: Callable[[], bool] = lambda: False
     ) -> list[Peer]:
-        """Wait until each member that is here has said one of ``kinds``, or is gone; returns those that have not.
-
-        ``into`` gathers what :class:`Dumped` tells.
-        """
+        """Wait until each member that is here has said one of ``kinds``, or is gone; returns those that have not."""
         waiting = set(self.roster.peers.values())
         deadline = time.monotonic() + within if within is not None else None
         while waiting and not until() and (deadline is None or time.monotonic() < deadline):
             event = await self._next(0.5)
             if isinstance(event, Said) and isinstance(event.message, kinds):
                 waiting.discard(event.peer)
-                if into is not None and isinstance(event.message, Dumped):
-                    into |= event.message.where
             waiting &= set(self.roster.peers.values())
         return list(waiting)
 
@@ -301,6 +293,8 @@ class Coordinator:
                 peer.leaving = True
             case Said(peer, WorkerFailed() as failure):
                 self._note(Cause(WORKER, failure.summary, peer.rank, failure))
+            case Said(_, Dumped(where=where)):
+                self._where |= where
             case Said(_, Report() as report):
                 self.observer.hear(report)
         if self.state == "running" and not self._causes and (stall := self.observer.stall()):

@@ -31,7 +31,7 @@ LIBRARIES = "/lib/python"
 async def dump(folder: Path, ranks: Iterable[int]) -> dict[str, str]:
     """Have these ranks write their stacks into ``folder``, and torch its flight recorder; returns where each is.
 
-    Keys are ranks as texts, values the innermost line of the main thread's stack, or why there is none.
+    Keys are ranks as texts, values the innermost line of the main thread's stack, or :data:`NO_ANSWER`.
     """
     beats = {rank: beat for rank in ranks if (beat := heartbeat.read(folder / contract.heartbeat_file(rank)))}
     ours = set(living_descendants(os.getpid(), set()))

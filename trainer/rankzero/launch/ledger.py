@@ -46,13 +46,22 @@ def _accounts(attempts: list[dict[str, Any]], began: float, now: float) -> list[
     """Seconds by bucket of each attempt with the wait before it; one more for the wait after the last."""
     accounts: list[dict[str, float]] = []
     end = began
-    for index, attempt in enumerate(attempts):
-        later = next((one for one in attempts[index + 1 :] if "resumed_from" in one), None)
+    for attempt, later in zip(attempts, _that_went_on(attempts), strict=True):
         length = _length(attempt, now)
         accounts.append({**_of_attempt(attempt, length, later), WAITING: max(0.0, attempt["started"] - end)})
         end = attempt["started"] + length
     over = not attempts or "ended" in attempts[-1]
     return [*accounts, {WAITING: max(0.0, now - end) if over else 0.0}]
+
+
+def _that_went_on(attempts: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    """For each attempt the first one after it that knew from where it resumed."""
+    later: list[dict[str, Any] | None] = []
+    following = None
+    for attempt in reversed(attempts):
+        later.append(following)
+        following = attempt if "resumed_from" in attempt else following
+    return later[::-1]
 
 
 def goodput(spent: dict[str, float]) -> float:
@@ -98,7 +107,7 @@ def _of_attempt(attempt: dict[str, Any], length: float, later: dict[str, Any] | 
 
 def _lost_share(attempt: dict[str, Any], later: dict[str, Any] | None) -> float:
     """Share of an attempt's steps that its successor made again."""
-    if later is None or "resumed_from" not in later:
+    if later is None:
         return 0.0
     made = attempt["last_step"] - attempt["first_step"] + 1
     return min(1.0, max(0, attempt["last_step"] - later["resumed_from"]) / made) if made > 0 else 0.0

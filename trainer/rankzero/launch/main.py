@@ -217,7 +217,7 @@ class Launcher:
     def _status_server(self) -> StatusServer:
         port = self.config.launch.status_port
         try:
-            server = StatusServer(port, self.snapshot)
+            server = StatusServer(port, self.snapshot, lambda: self.member.ready)
         except OSError as error:
             raise PreflightError(
                 f"the status port {port} cannot be used: {error.strerror}",

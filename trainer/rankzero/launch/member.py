@@ -176,7 +176,7 @@ class Member:
 
     async def _session(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Finish | None:
         """Do what rank 0 says; the end of the run, or None where rank 0 is lost. Workers are gone afterwards."""
-        beats = asyncio.create_task(self._keep_beating(writer))
+        beating = asyncio.create_task(self._keep_beating(writer))
         try:
             while (message := await self._next(reader)) is not None:
                 if isinstance(message, Finish):
@@ -196,7 +196,7 @@ class Member:
                     self._leave_where_stuck()
             return None
         finally:
-            beats.cancel()
+            beating.cancel()
             writer.close()
             await self._stop_workers(float(self.launch.stop_timeout))
 

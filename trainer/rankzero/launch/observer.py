@@ -43,9 +43,10 @@ class Observer:
         self._attempt = attempt
         self._watchdog.forget()
 
-    def knows(self, attempt: int) -> bool:
+    @property
+    def has_heard(self) -> bool:
         """Whether global rank 0 has been heard in this attempt."""
-        return bool(self.progress.get("attempt") == attempt)
+        return bool(self.progress.get("attempt") == self._attempt)
 
     def hear(self, report: Report) -> None:
         """Take in what a member says of its ranks."""

@@ -14,6 +14,8 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
+from rankzero.heartbeat import Course
+
 VERSION = 4
 MAX_LINE = 64 * 1024
 """Bytes of one message; a longer line is not ours."""
@@ -89,24 +91,11 @@ class RankBeat:
 
 
 @dataclass(frozen=True)
-class Lead:
-    """Global rank 0 in full, see :class:`rankzero.heartbeat.Beat`. ``loss`` is None where it is no number."""
+class Lead(Course):
+    """Global rank 0 in full. ``loss`` is None where it is no number."""
 
     phase: str
-    saves_on_stop: bool
-    step: int
-    total_steps: int
-    epoch: int
-    samples: int
-    resumed_from: int
-    first_step: int
-    saved_step: int
     loss: float | None
-    time: float
-    first_step_time: float
-    step_seconds: float
-    save_seconds: float
-    seconds: dict[str, float]
 
     def record(self) -> dict[str, Any]:
         """As records and pages show it: what is not known yet is left out."""

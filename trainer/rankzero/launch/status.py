@@ -30,13 +30,14 @@ BACKLOG = 128
 
 
 class StatusServer:
-    """Serves ``snapshot()`` from a thread; ``tick`` says that the event loop is alive.
+    """Serves ``snapshot()`` and ``ready()`` from a thread; ``tick`` says that the event loop is alive.
 
     It ends with the process: waiting for the thread would keep a stopped pod's place for half a second longer.
     """
 
-    def __init__(self, port: int, snapshot: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, port: int, snapshot: Callable[[], dict[str, Any]], ready: Callable[[], bool]) -> None:
         self._snapshot = snapshot
+        self._ready = ready
         self._ticked = time.monotonic()
         self._server = _server(port, self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, name="status", daemon=True)
@@ -70,7 +71,7 @@ class StatusServer:
                 elif self.path == "/healthz":
                     self._answer(_yes_or_no(alive), {"alive": alive})
                 elif self.path == "/readyz":
-                    ready = bool(owner._snapshot()["ready"])
+                    ready = owner._ready()
                     self._answer(_yes_or_no(alive and ready), {"alive": alive, "ready": ready})
                 else:
                     self._answer(HTTPStatus.NOT_FOUND, {"paths": ["/healthz", "/readyz", "/status", "/metrics"]})
