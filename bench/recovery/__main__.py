@@ -25,8 +25,6 @@ from rankzero.cluster.api import connect
 from rankzero.errors import ClusterError
 from scripts.entry import guarded
 from scripts.lab import kube, trainer_image
-from scripts.lab.podman import execute
-from scripts.lab.settings import WORKERS
 from scripts.stages import Stages
 
 REPETITIONS, GIVE_UP = 5, 150.0
@@ -41,7 +39,7 @@ def main() -> int:
     stages = Stages(console)
     if not kube.kubeconfig_path().exists() or not kube.is_api_ready():
         raise ClusterError("the local cluster is not there or does not answer", hint="make lab")
-    image = options.image or provide_image(stages)
+    image = options.image or trainer_image.provide_on_nodes(stages)
     group = Group(connect(str(kube.kubeconfig_path())))
     try:
         with stages("Warming up with one that does not count"):
@@ -91,15 +89,6 @@ def positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
-
-
-def provide_image(stages: Stages) -> str:
-    """Build the trainer image and have it on every node: pulling it is not what is measured."""
-    reference = trainer_image.provide(stages)
-    with stages("Pulling it onto the nodes"):
-        for node in WORKERS:
-            execute(node.name, "crictl", "pull", reference)
-    return reference
 
 
 def warm_up(group: Group, image: str, give_up: float) -> dict[str, str]:

@@ -31,7 +31,7 @@ def local(stages: Stages, image: str, values: tuple[str, ...]) -> Ground:
     if not kube.kubeconfig_path().exists() or not kube.is_api_ready():
         raise ClusterError("the local cluster is not up", hint="`make lab` builds or repairs it")
     if not image:
-        image = trainer_image.provide(stages)
+        image = trainer_image.provide_on_nodes(stages)
     return Ground(
         kubeconfig=str(kube.kubeconfig_path()),
         kubectl=programs.program("kubernetes", "kubectl"),

@@ -6,6 +6,8 @@ import os
 
 from scripts.image.build import Choices, build_image
 from scripts.lab import registry
+from scripts.lab.podman import execute
+from scripts.lab.settings import WORKERS
 from scripts.stages import Stages
 
 
@@ -17,3 +19,12 @@ def provide(stages: Stages) -> str:
     built = build_image(Choices(engine="podman", base=os.environ.get("BASE") or "auto"), os.environ, stages)
     with stages("Pushing the image"):
         return registry.push(built.reference)
+
+
+def provide_on_nodes(stages: Stages) -> str:
+    """:func:`provide` it and have it on every worker, for those who measure what comes after the pull."""
+    reference = provide(stages)
+    with stages("Pulling it onto the nodes"):
+        for node in WORKERS:
+            execute(node.name, "crictl", "pull", reference)
+    return reference
