@@ -38,8 +38,8 @@ def render(role: Path) -> str:
     for name, point in points.items():
         title = "Arguments" if name == "main" else f"Entry point `{name}`"
         lines += ["", *_paragraphs(point["description"]), "", f"## {title}", ""]
-        lines += ["| Argument | Type | Default | Meaning |", "|---|---|---|---|"]
-        lines += _rows(point["options"])
+        rows = list(_rows(point["options"]))
+        lines += ["| Argument | Type | Default | Meaning |", "|---|---|---|---|", *rows] if rows else ["None."]
     return "\n".join([*lines, ""])
 
 
