@@ -1,38 +1,85 @@
-"""``python -m scripts.molecule [COMMAND ...]``: run molecule on the lab's node image; without a command, `test`."""
+"""``python -m scripts.molecule [--scenario NAME] [COMMAND ...]``: run molecule on the lab's node image.
+
+Without a scenario all that are not long are run; without a command, `test`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+import yaml
+
+from rankzero.errors import ConfigError
 from scripts.cache import REPO
 from scripts.entry import guarded
-from scripts.lab import cluster, kernel
+from scripts.lab import cluster, kernel, lock, programs
 from scripts.lab.host import podman_env
 from scripts.stages import Stages
 
-SCENARIO = "host_tuning"
+SCENARIOS = REPO / "molecule"
+INVENTORY = REPO / "playbooks/inventory/lab.yml"
+LOCK = Path("/run/rankzero-molecule.lock")
+"""The nodes of the scenarios have fixed names."""
+
+
+def scenarios() -> list[str]:
+    """The names of all scenarios."""
+    return sorted(file.parent.name for file in SCENARIOS.glob("*/molecule.yml"))
+
+
+def ssh_arguments() -> str:
+    """How Ansible's ssh reaches a node that is a container of this machine: as the lab's inventory says."""
+    inventory = yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))
+    return str(inventory["training_nodes"]["vars"]["ansible_ssh_common_args"])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Molecule's exit status."""
-    command, *rest = (sys.argv[1:] if arguments is None else arguments) or ["test"]
-    image = cluster.build_node_image(Stages())
-    programs = Path(sys.executable).parent
-    # molecule looks for Ansible's programs on the PATH, not beside itself.
-    environment = {
+    """Molecule's exit status; that of the first scenario that fails."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.molecule", description=__doc__)
+    parser.add_argument("--scenario", action="append", choices=scenarios(), help="may be given more than once")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="molecule's command and its options")
+    chosen = parser.parse_args(arguments)
+    words = chosen.command or ["test"]
+    names = chosen.scenario or scenarios()
+    if len(names) > 1 and words != ["test"]:
+        raise ConfigError(f"`{' '.join(words)}` is for one scenario", hint=f"add --scenario {'|'.join(names)}")
+    environment = _environment(cluster.build_node_image(Stages()))
+    with lock.held(LOCK, lambda: print("waiting for another run of molecule", file=sys.stderr)):  # noqa: T201
+        for name in names:
+            status = _run(words, name, environment)
+            if status:
+                return status
+    return 0
+
+
+def _environment(image: str) -> dict[str, str]:
+    path = os.environ.get("PATH", os.defpath)
+    return {
         **os.environ,
         **podman_env(),
-        "PATH": os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)]),
+        # molecule looks for Ansible's programs on the PATH, not beside itself.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), path]),
+        "ANSIBLE_SSH_COMMON_ARGS": ssh_arguments(),
         "RANKZERO_NODE_IMAGE": image,
+        # The lab's compiled programs, for the nodes that need a real containerd or kubelet.
+        **{
+            f"RANKZERO_{family.upper()}": str(programs.folder(family))
+            for family in ("containerd", "crictl", "kubernetes")
+        },
     }
-    words = [str(programs / "molecule"), command, "--scenario-name", SCENARIO, *rest]
+
+
+def _run(words: Sequence[str], scenario: str, environment: dict[str, str]) -> int:
+    command = [str(Path(sys.executable).parent / "molecule"), words[0], "--scenario-name", scenario, *words[1:]]
     # Other commands, and options such as --destroy never, leave nodes behind, whose settings then must hold.
-    with kernel.unchanged() if command == "test" and not rest else nullcontext():
-        return subprocess.run(words, cwd=REPO, env=environment, check=False).returncode
+    with kernel.unchanged() if list(words) == ["test"] else nullcontext():
+        return subprocess.run(command, cwd=REPO, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

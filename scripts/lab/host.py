@@ -25,6 +25,7 @@ APT_PACKAGES = {
     "mmdebstrap": "mmdebstrap",
     "iptables": "iptables",
     "conntrack": "conntrack",
+    "openssh-client": "ssh",
 }
 """Debian package -> a program that it brings, by which it is recognised."""
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")

@@ -24,6 +24,7 @@ PACKAGES = (
     "kmod",
     "mount",
     "nftables",
+    "openssh-server",
     "procps",
     "python3",
     "runc",
@@ -32,7 +33,7 @@ PACKAGES = (
     "systemd",
     "systemd-sysv",
 )
-"""What a node needs beside the programs built from source; python3 and sudo are for Ansible."""
+"""What a node needs beside the programs built from source; openssh-server, python3 and sudo are for Ansible."""
 # mmdebstrap mounts /proc and /sys in the tree that it makes. In namespaces of its own, which end with this process,
 # a killed build leaves neither a mount nor a program behind.
 DIES_WITH_US = (

@@ -1,0 +1,38 @@
+"""How the scenarios of molecule are run: on which nodes, over which road, and which are known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rankzero.errors import ConfigError
+from scripts import molecule
+from scripts.lab.node_image import RECIPE
+
+
+def test_each_folder_with_a_scenario_is_one() -> None:
+    assert "host_tuning" in molecule.scenarios()
+    assert "shared" not in molecule.scenarios()
+
+
+def test_the_road_into_a_node_uses_a_file_that_the_node_image_brings() -> None:
+    settings = re.search(r"sshd -i -f (\S+?)\"", molecule.ssh_arguments())
+
+    assert settings is not None
+    assert Path(RECIPE, "rootfs", settings[1].lstrip("/")).is_file()
+
+
+def test_a_scenario_that_is_not_there_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        molecule.main(["--scenario", "host_tunning"])
+
+    assert "host_tuning" in capsys.readouterr().err
+
+
+def test_a_command_that_leaves_nodes_behind_is_for_one_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(molecule, "scenarios", lambda: ["one", "two"])
+
+    with pytest.raises(ConfigError, match=r"add --scenario one\|two"):
+        molecule.main(["converge"])
