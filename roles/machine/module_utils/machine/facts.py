@@ -1,0 +1,71 @@
+"""Puts together all that is read about a node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from . import cluster, driver, infiniband, network, pci, processors, programs, smi, system
+
+CONTAINER = ("systemd-detect-virt", "--container")
+VIRTUAL_MACHINE = ("systemd-detect-virt", "--vm")
+
+
+def read(root: Path, limit: float) -> dict[str, Any]:
+    """The node's facts. Programs that are asked have ``limit`` seconds; what does not answer is left empty."""
+    answers = ask(limit)
+    units = cluster.parse_units(answers["units"].output)
+    kubernetes = cluster.kubernetes(root, units, answers)
+    devices = infiniband.devices(root)
+    nodes = processors.numa(root)
+    smi_facts, smi_problem = smi.read(answers)
+    me = os.uname()
+    packages = driver.parse_packages(answers["dpkg"].output or answers["rpm"].output)
+    return {
+        "hostname": me.nodename,
+        "os": system.operating_system(root),
+        "kernel": system.kernel(root, me.release, me.machine),
+        "container": _virtualization(answers["container"]),
+        "virtual_machine": _virtualization(answers["virtual_machine"]),
+        "cgroup_version": system.cgroup_version(root),
+        "secure_boot": system.secure_boot(root),
+        "memory_mib": system.memory_mib(root),
+        "hugepages": system.hugepages(root),
+        "disks": system.disks(root),
+        "clock_synchronized": system.clock_synchronized(),
+        **pci.nvidia(root),
+        "driver": driver.driver(root, packages, {name: cluster.state(units[name]) for name in cluster.NVIDIA_SERVICES}),
+        "smi": smi_facts,
+        "smi_problem": smi_problem,
+        "cpus": processors.cpus(root, nodes),
+        "numa": nodes,
+        "nics": network.nics(root, answers["addresses"].output, devices),
+        "default_interface": network.default_interface(root),
+        "ports": network.ports(root),
+        "rdma": devices,
+        "kubernetes": kubernetes,
+        "runtime": cluster.runtime(units, kubernetes["distribution"], kubernetes["service"], answers),
+        "services": cluster.services(units),
+    }
+
+
+def ask(limit: float) -> dict[str, programs.Answer]:
+    """The answers of all programs, by what they are for."""
+    commands = {
+        "addresses": network.ADDRESSES,
+        "container": CONTAINER,
+        "virtual_machine": VIRTUAL_MACHINE,
+        "units": cluster.UNITS,
+        "dpkg": driver.DPKG,
+        "rpm": driver.RPM,
+        **cluster.VERSIONS,
+        **smi.COMMANDS,
+    }
+    return programs.run(commands, limit)
+
+
+def _virtualization(answer: programs.Answer) -> str:
+    """The name that systemd gives it; it says none, with status 1, where there is none."""
+    name = answer.output.strip()
+    return "" if name == "none" else name
