@@ -11,7 +11,7 @@ CPUS, NODES = "sys/devices/system/cpu", "sys/devices/system/node"
 
 
 def numa(root: Path) -> list[dict[str, Any]]:
-    """The NUMA nodes, those without CPUs (a GPU's memory on Grace) included; one node where the kernel knows of none."""
+    """The NUMA nodes, with those without CPUs (a GPU's memory on Grace); one where the kernel knows of none."""
     nodes = sorted((root / NODES).glob("node[0-9]*"), key=lambda path: int(path.name[4:]))
     if not nodes:
         online = files.number_list(files.text(root / CPUS / "online"))

@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 POLL = 0.01
 """Seconds between two looks at programs that still run."""
@@ -27,12 +28,6 @@ class Answer(NamedTuple):
     """Why there is no output to rely on: a sentence, empty for exit status 0."""
 
 
-class _Started(NamedTuple):
-    process: subprocess.Popen[bytes]
-    output: IO[bytes]
-    errors: IO[bytes]
-
-
 def find(program: str) -> str | None:
     """The path of a program, None where the node does not have it."""
     return shutil.which(program, path=PATH)
@@ -45,46 +40,39 @@ def run(commands: Mapping[str, Sequence[str]], limit: float) -> dict[str, Answer
     behind: files instead of pipes, so that nobody waits for it to close its end.
     """
     answers: dict[str, Answer] = {}
-    started: dict[str, _Started] = {}
-    for key, (program, *arguments) in commands.items():
-        path = find(program)
-        if path is None:
-            answers[key] = Answer(None, "", f"{program} is not installed")
-            continue
-        try:
-            started[key] = _start([path, *arguments])
-        except OSError as error:
-            answers[key] = Answer(None, "", f"{program} does not start: {error.strerror}")
-    end = time.monotonic() + limit
-    while time.monotonic() < end and any(item.process.poll() is None for item in started.values()):
-        time.sleep(POLL)
-    answers.update({key: _answer(commands[key], item, limit) for key, item in started.items()})
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for key, (program, *arguments) in commands.items():
+            path = find(program)
+            if path is None:
+                answers[key] = Answer(None, "", f"{program} is not installed")
+                continue
+            try:
+                started[key] = _start([path, *arguments], Path(folder, key))
+            except OSError as error:
+                answers[key] = Answer(None, "", f"{program} does not start: {error.strerror}")
+        end = time.monotonic() + limit
+        while time.monotonic() < end and any(process.poll() is None for process in started.values()):
+            time.sleep(POLL)
+        for key, process in started.items():
+            answers[key] = _answer(" ".join(commands[key]), process, Path(folder, key), limit)
     return answers
 
 
-def _start(command: Sequence[str]) -> _Started:
-    output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+def _start(command: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
     environment = {"PATH": PATH, "LC_ALL": "C"}
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, start_new_session=True
-    )
-    return _Started(process, output, errors)
+    with said.with_suffix(".out").open("wb") as output, said.with_suffix(".err").open("wb") as errors:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, start_new_session=True
+        )
 
 
-def _answer(command: Sequence[str], started: _Started, limit: float) -> Answer:
-    name = " ".join(command)
-    if started.process.poll() is None:
-        started.process.kill()
-        return Answer(None, "", f"`{name}` did not answer within {limit:g} s")
-    output, errors = _text(started.output), _text(started.errors)
-    status = started.process.returncode
-    if status == 0:
+def _answer(command: str, process: subprocess.Popen[bytes], said: Path, limit: float) -> Answer:
+    if process.poll() is None:
+        process.kill()
+        return Answer(None, "", f"`{command}` did not answer within {limit:g} s")
+    output, errors = (said.with_suffix(suffix).read_bytes().decode(errors="replace") for suffix in (".out", ".err"))
+    if process.returncode == 0:
         return Answer(0, output, "")
-    said = " ".join((errors.strip() or output.strip()).split())
-    return Answer(status, output, f"`{name}` ended with status {status}: {said[:300]}")
-
-
-def _text(file: IO[bytes]) -> str:
-    with file:
-        file.seek(0)
-        return file.read().decode(errors="replace")
+    reason = " ".join((errors.strip() or output.strip()).split())
+    return Answer(process.returncode, output, f"`{command}` ended with status {process.returncode}: {reason[:300]}")
