@@ -19,9 +19,11 @@ def test_there_are_roles_to_look_at() -> None:
 
 @EVERY_ROLE
 def test_defaults_equal_those_of_the_argument_specs(role: Path) -> None:
-    options = load(role / roles.SPECS)["argument_specs"]["main"]["options"]
+    points = load(role / roles.SPECS)["argument_specs"].values()
+    defaults = [(name, option["default"]) for point in points for name, option in point["options"].items()]
 
-    assert load(role / "defaults/main.yml") == {name: option["default"] for name, option in options.items()}
+    assert sorted(load(role / "defaults/main.yml").items()) == sorted(dict(defaults).items())
+    assert all(dict(defaults)[name] == default for name, default in defaults), "entry points disagree"
 
 
 @EVERY_ROLE

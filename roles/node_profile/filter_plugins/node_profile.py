@@ -13,6 +13,7 @@ HASH_DIGITS = 12
 CONTENT = ("ok", "skipped")
 """The states of a role in which a node may carry the label."""
 
+Facts = Mapping[str, Any]
 Report = Mapping[str, Any]
 
 
@@ -38,6 +39,61 @@ def obstacles(found: Mapping[str, Report]) -> list[str]:
     ]
 
 
+def network(facts: Facts, found: Mapping[str, Report], asked: Sequence[str]) -> dict[str, Any]:
+    """What carries training: ``interfaces``, ``hcas`` and ``rails``, one rail for each GPU.
+
+    ``asked`` names the interfaces; empty stands for that of the default route. The RDMA devices are those that the
+    role rdma takes for training and has seen an active port of; on Ethernet that port's interface has to be one of the
+    named ones, or of the bond that is.
+    """
+    interfaces = list(asked) or [name for name in [facts["default_interface"]] if name]
+    masters = {nic["name"]: nic["master"] for nic in facts["nics"]}
+    ports = [
+        port
+        for port in found.get("rdma", {}).get("hcas", [])
+        if port["training"] and port["state"] == "ACTIVE" and _carries(port, asked, masters)
+    ]
+    return {
+        "interfaces": interfaces,
+        "hcas": sorted({port["name"] for port in ports}),
+        "rails": [_rail(index, gpu, ports) for index, gpu in enumerate(_gpus(facts))],
+    }
+
+
+def _carries(port: Mapping[str, Any], asked: Sequence[str], masters: Mapping[str, str]) -> bool:
+    if not asked or port["layer"] != "Ethernet":
+        return True
+    return any(name in asked or masters.get(name) in asked for name in port["netdevs"])
+
+
+def _gpus(facts: Facts) -> list[Mapping[str, Any]]:
+    """In the driver's order where it answers, which is that of NCCL's and PyTorch's indexes, else in that of PCI."""
+    order = [gpu["address"] for gpu in facts["smi"]["gpus"]] if facts["smi"] else []
+    return sorted(facts["gpus"], key=lambda gpu: order.index(gpu["address"]) if gpu["address"] in order else len(order))
+
+
+def _rail(index: int, gpu: Mapping[str, Any], ports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    near = [port for port in ports if gpu["address"] in port["gpus"]]
+    return {
+        "gpu": index,
+        "address": gpu["address"],
+        "numa": gpu["numa_node"],
+        "hcas": sorted({port["name"] for port in near}),
+        "interfaces": sorted({name for port in near for name in port["netdevs"]}),
+    }
+
+
+def driver_branch(facts: Facts) -> str | None:
+    """``580`` of driver 580.95.05; None without a driver."""
+    loaded = facts["driver"]["loaded"]
+    return loaded.partition(".")[0] if loaded else None
+
+
+def missing(wanted: Mapping[str, str | None], there: Mapping[str, str]) -> dict[str, str | None]:
+    """Those labels or annotations of the ``wanted`` ones that are not as they should be; None stands for absence."""
+    return {name: value for name, value in wanted.items() if there.get(name) != value}
+
+
 class FilterModule:
     """Ansible's entry point."""
 
@@ -47,4 +103,7 @@ class FilterModule:
             "node_profile_reports": reports,
             "node_profile_hash": profile_hash,
             "node_profile_obstacles": obstacles,
+            "node_profile_network": network,
+            "node_profile_driver_branch": driver_branch,
+            "node_profile_missing": missing,
         }
