@@ -64,7 +64,11 @@ def node(*hcas: dict[str, Any], read: dict[str, Any] | None = None, **told: Any)
     }
     read = dict(read or {})
     stack["peermem"] = peermem | read.pop("peermem", {})
-    described = {"machine_facts": facts(*hcas, **told), "__rdma_node": stack | read, "ansible_managed": "Ansible"}
+    described: dict[str, Any] = {
+        "machine_facts": facts(*hcas, **told),
+        "__rdma_node": stack | read,
+        "ansible_managed": "Ansible",
+    }
     described["ansible_search_path"] = [str(ROLE)]
     if "modules_text" not in read:
         described["__rdma_node"]["modules_text"] = evaluate(ROLE, "__rdma_modules_text", described)

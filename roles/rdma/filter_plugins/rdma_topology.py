@@ -19,8 +19,8 @@ LINK_LOCAL = "fe80:"
 def distance(one: Device, other: Device) -> str:
     """Class of the way between two PCI devices.
 
-    PIX crosses one switch, PXB several, PHB the host bridge that both hang on, NODE two host bridges of a NUMA node, SYS
-    two nodes. A node that the kernel does not know counts as the same.
+    PIX crosses one switch, PXB several, PHB the host bridge that both hang on, NODE two host bridges of a NUMA node,
+    SYS two nodes. A node that the kernel does not know counts as the same.
     """
     common = 0
     for left, right in zip(one["path"], other["path"], strict=False):
