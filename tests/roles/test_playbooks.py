@@ -1,15 +1,21 @@
-"""In which order the playbooks take the nodes; the role's own work is replaced by a task that fails on one node."""
+"""In which order the playbooks take the nodes, and what ends a run before it begins.
+
+Runs of ansible-playbook on this machine under several names; the roles' own work is replaced by tasks that tell.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from scripts import command
 from scripts.cache import REPO
 from tests.roles.templating import load
 
@@ -18,74 +24,164 @@ CHANGING = [PLAYBOOKS / "site.yml", PLAYBOOKS / "reset.yml"]
 NODES = ["node-1", "node-2", "node-3"]
 ANSWERS: list[dict[str, Any]] = [
     {"ansible.builtin.debug": {"msg": "begun with {{ ansible_play_batch | join('+') }}"}},
-    {"ansible.builtin.fail": {"msg": "as the test wants it"}, "when": "inventory_hostname == fails"},
+    {"ansible.builtin.fail": {"msg": "as the test wants it"}, "when": "inventory_hostname == fails | default('')"},
+    {"ansible.builtin.ping": {}},
     {"ansible.builtin.debug": {"msg": "ended {{ inventory_hostname }}"}},
 ]
+AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
+"""Nothing listens on the port of `discard`."""
+LEAVE = {"host_tuning_restart_ok": True}
 
 
-def run(folder: Path, hosts: dict[str, dict[str, Any]], **extra: Any) -> tuple[set[str], set[str]]:
-    """The batches that were begun, and the nodes that were finished."""
+@dataclass(frozen=True)
+class Run:
+    """What a run has told."""
+
+    status: int
+    output: str
+
+    @property
+    def begun(self) -> list[str]:
+        """The batches, in their order."""
+        return list(dict.fromkeys(self._after("begun with ")))
+
+    @property
+    def ended(self) -> set[str]:
+        """The nodes that came to the end."""
+        return set(self._after("ended "))
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """The last word on each node."""
+        _, _, text = self.output.partition("\nNODES ")
+        lines = (line.split(maxsplit=1) for line in text.splitlines()[1:] if line.startswith("node-"))
+        return {name: " ".join(rest.split()) for name, rest in lines}
+
+    def _after(self, word: str) -> list[str]:
+        return [line.partition(word)[2] for line in self.output.splitlines() if word + "node-" in line]
+
+
+def run(folder: Path, hosts: dict[str, dict[str, Any]], *words: str, group: str = "training_nodes") -> Run:
+    """Run site.yml on ``hosts`` with their variables, its roles replaced by :data:`ANSWERS`."""
+    shutil.copytree(PLAYBOOKS, folder / "playbooks", dirs_exist_ok=True)
+    (folder / "roles").symlink_to(REPO / "roles")
     *parts, play = load(PLAYBOOKS / "site.yml")
-    kept = {key: value for key, value in play.items() if key not in ("roles", "tasks", "become", "gather_subset")}
-    shutil.copytree(PLAYBOOKS / "parts", folder / "parts")
-    (folder / "site.yml").write_text(yaml.safe_dump([*parts, kept | {"gather_facts": False, "tasks": ANSWERS}]))
-    (folder / "inventory.yml").write_text(yaml.safe_dump({"training_nodes": {"hosts": hosts}}))
-    words = [word for name, value in ({"fails": ""} | extra).items() for word in ("--extra-vars", f"{name}={value}")]
+    kept = {key: value for key, value in play.items() if key not in ("roles", "become")}
+    (folder / "playbooks/site.yml").write_text(yaml.safe_dump([*parts, kept | {"tasks": ANSWERS}]))
+    inventory = {group: {"hosts": hosts, "vars": {"ansible_python_interpreter": sys.executable}}}
+    local = {name: {"ansible_connection": "local"} | variables for name, variables in hosts.items()}
+    inventory[group]["hosts"] = local
+    (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
     program = Path(sys.executable).parent / "ansible-playbook"
-    try:
-        output = command.run(
-            [program, "--inventory", folder / "inventory.yml", folder / "site.yml", *words],
-            cwd=REPO,
-            env={"ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOG_PATH": str(folder / "log")},
-        )
-    except command.CommandError:
-        output = (folder / "log").read_text(encoding="utf-8")
-    begun = {line.partition("begun with ")[2] for line in output.splitlines() if "begun with node" in line}
-    ended = {line.partition("ended ")[2] for line in output.splitlines() if "ended node" in line}
-    return begun, ended
-
-
-def test_both_playbooks_that_may_restart_services_take_the_nodes_in_the_same_order() -> None:
-    site, reset = ({key: play[key] for key in ("serial", "max_fail_percentage")} for *_, play in map(load, CHANGING))
-
-    assert site == reset
-
-
-def test_without_leave_to_restart_all_nodes_are_taken_at_once(tmp_path: Path) -> None:
-    assert run(tmp_path, {node: {} for node in NODES}) == ({"node-1+node-2+node-3"}, set(NODES))
-
-
-def test_without_leave_to_restart_a_failed_node_does_not_stop_the_others(tmp_path: Path) -> None:
-    _, ended = run(tmp_path, {node: {} for node in NODES}, fails="node-1")
-
-    assert ended == {"node-2", "node-3"}
-
-
-def test_with_leave_to_restart_one_node_is_taken_after_the_other(tmp_path: Path) -> None:
-    begun, ended = run(tmp_path, {node: {} for node in NODES}, host_tuning_restart_ok="true")
-
-    assert (begun, ended) == (set(NODES), set(NODES))
-
-
-def test_with_leave_to_restart_the_first_failure_spares_the_nodes_after_it(tmp_path: Path) -> None:
-    _, ended = run(tmp_path, {node: {} for node in NODES}, host_tuning_restart_ok="true", fails="node-2")
-
-    assert ended == {"node-1"}
-
-
-def test_leave_that_the_inventory_gives_to_one_node_counts_as_well(tmp_path: Path) -> None:
-    begun, _ = run(tmp_path, {"node-1": {"host_tuning_restart_ok": True}, "node-2": {}})
-
-    assert begun == {"node-1", "node-2"}
-
-
-def test_more_nodes_at_once_are_a_matter_of_one_variable_and_a_failure_still_stops(tmp_path: Path) -> None:
-    begun, ended = run(
-        tmp_path,
-        {node: {} for node in NODES},
-        host_tuning_restart_ok="true",
-        host_tuning_serial=2,
-        fails="node-1",
+    done = subprocess.run(
+        [program, "--inventory", folder / "inventory.yml", folder / "playbooks/site.yml", *words],
+        cwd=REPO,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
+    return Run(done.returncode, done.stdout)
 
-    assert (begun, ended) == ({"node-1+node-2"}, set())
+
+def test_both_playbooks_that_change_nodes_take_them_in_the_same_order() -> None:
+    (site_parts, site), (reset_parts, reset) = ((parts, play) for *parts, play in map(load, CHANGING))
+
+    assert {part["ansible.builtin.import_playbook"] for part in reset_parts} <= {
+        part["ansible.builtin.import_playbook"] for part in site_parts
+    }
+    assert [site[key] for key in ("hosts", "serial", "pre_tasks")] == [
+        reset[key] for key in ("hosts", "serial", "pre_tasks")
+    ]
+
+
+def test_without_leave_to_interrupt_all_nodes_are_taken_at_once_and_a_failed_one_does_not_stop_the_others(
+    tmp_path: Path,
+) -> None:
+    done = run(tmp_path, {node: {} for node in NODES}, "-e", "fails=node-1")
+
+    assert done.begun == ["node-1+node-2+node-3"]
+    assert done.ended == {"node-2", "node-3"}
+    assert done.status == 2
+
+
+def test_with_leave_one_node_is_taken_after_the_other(tmp_path: Path) -> None:
+    done = run(tmp_path, {node: {} for node in NODES}, "-e", "host_tuning_restart_ok=true")
+
+    assert (done.status, done.begun, done.ended) == (0, NODES, set(NODES))
+
+
+def test_with_leave_the_first_failure_spares_the_nodes_after_it_and_they_are_named(tmp_path: Path) -> None:
+    done = run(tmp_path, dict.fromkeys(NODES, LEAVE), "-e", "fails=node-2")
+
+    assert done.ended == {"node-1"}
+    assert done.summary == {
+        "node-1": "done",
+        "node-2": "failed ansible.builtin.fail: as the test wants it",
+        "node-3": "not begun because of node-2",
+    }
+
+
+def test_nodes_without_leave_are_taken_first_and_a_batch_has_one_failure_domain_only(tmp_path: Path) -> None:
+    racks = {"node-1": "a", "node-2": "b", "node-3": "a", "node-4": "b", "node-5": "a"}
+    hosts: dict[str, dict[str, Any]] = {node: LEAVE | {"failure_domain": rack} for node, rack in racks.items()}
+
+    done = run(tmp_path, hosts | {"node-6": {}}, "-e", "site_serial=2")
+
+    assert done.begun == ["node-6", "node-1+node-3", "node-5", "node-2+node-4"]
+
+
+def test_an_unreachable_node_in_a_batch_harms_no_other_and_the_next_batch_is_not_begun(tmp_path: Path) -> None:
+    hosts: dict[str, dict[str, Any]] = dict.fromkeys(("node-1", "node-2", "node-3", "node-4"), LEAVE)
+
+    done = run(tmp_path, hosts | {"node-1": LEAVE | AWAY}, "-e", "site_serial=2")
+
+    assert done.status == 4
+    assert done.begun == ["node-1+node-2"]
+    assert done.ended == {"node-2"}
+    assert done.summary["node-1"].startswith("unreachable")
+    assert "Fix: check ansible_host" in done.summary["node-1"]
+    assert done.summary["node-4"] == "not begun because of node-1"
+
+
+def test_variables_that_cannot_be_right_are_told_together_before_any_node_is_begun(tmp_path: Path) -> None:
+    unknown = {"host_tuning_somaxcon": 1, "host_tunning_rtt_ms": 1, "failure_domains": "a"}
+    mistyped = {"host_tuning_file_max": "many", "host_tuning_rtt_ms": "{{ none_such }}"}
+
+    done = run(tmp_path, {"node-1": {}, "node-2": unknown, "node-3": mistyped})
+
+    assert (done.status, done.begun) == (2, [])
+    for sentence in [
+        "node-2: host_tuning_somaxcon is no argument of role host_tuning. Did you mean host_tuning_somaxconn?"
+        " roles/host_tuning/README.md lists them.",
+        "node-2: host_tunning_rtt_ms is no argument of any role. Did you mean host_tuning_rtt_ms?",
+        "node-2: failure_domains is no argument of any role. Did you mean failure_domain?",
+        "node-3: argument 'host_tuning_file_max' is of type str and we were unable to convert to int",
+        "node-3: host_tuning_rtt_ms cannot be evaluated: 'none_such' is undefined",
+    ]:
+        assert sentence in done.output
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words", "group", "sentence"),
+    [
+        ({}, [], "training_nodes", "the inventory has no node in the group training_nodes. Put your nodes below"),
+        ({"node-1": {}}, [], "trainig_nodes", "the inventory has no node in the group training_nodes"),
+        (
+            {"node-1": {}},
+            ["--limit", "node-1,node-7"],
+            "training_nodes",
+            "--limit names node-7, which is neither a node nor a group of the inventory.",
+        ),
+    ],
+    ids=["empty group", "slip in the group", "slip in the limit"],
+)
+def test_a_run_without_the_nodes_that_were_meant_fails(
+    tmp_path: Path, hosts: dict[str, dict[str, Any]], words: list[str], group: str, sentence: str
+) -> None:
+    done = run(tmp_path, hosts, *words, group=group)
+
+    assert done.status == 2
+    assert done.begun == []
+    assert sentence in " ".join(done.output.split())

@@ -1,0 +1,123 @@
+"""Ansible callback of the playbooks: after the last task, one line for each node, also where a run breaks off.
+
+A play could not do this: Ansible ends a playbook as soon as all nodes of a batch have failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = r"""
+name: site_summary
+type: aggregate
+short_description: What became of each node
+description: Says for each node of the playbooks whether it is prepared, waits, failed or was not begun, and what to do.
+"""
+
+REPORT = re.compile(r"([a-z][a-z_]*)_report")
+FIXES = {
+    r"[Mm]issing sudo password|[Ii]ncorrect sudo password|a password is required": (
+        "set ansible_become_password or run with --ask-become-pass, or let ansible_user run sudo without a password"
+    ),
+    r"is not in the sudoers|not allowed to (?:execute|run)": "set ansible_user to an account that may run sudo",
+    r"Read-only file system": "mount the file system for writing; a damaged disk turns read-only, see dmesg",
+    r"No space left on device": "free space on the node",
+}
+"""What to do about a failure, by a pattern of its message; the roles' own messages say it themselves."""
+UNREACHABLE_FIX = "check ansible_host, ansible_user and the key: ssh must reach the node from here"
+
+
+@dataclass
+class Node:
+    """What the run has told of one node."""
+
+    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    begun: bool = False
+    failure: str = ""
+    unreachable: str = ""
+
+
+def line(node: Node, ended_early: str) -> tuple[str, str]:
+    """A word for the state of a node, and a sentence. ``ended_early`` names those that stopped the run."""
+    if node.unreachable:
+        return "unreachable", f"{node.unreachable}. Fix: {UNREACHABLE_FIX}"
+    if node.failure:
+        return "failed", node.failure
+    for state in ("failed", "waiting"):
+        told = [f"{role}: {report['why']}" for role, report in node.reports.items() if report["status"] == state]
+        if told:
+            return state, "; ".join(told)
+    if not node.begun:
+        return "not begun", f"because of {ended_early}"
+    skipped = [f"{role} ({report['why']})" for role, report in node.reports.items() if report["status"] == "skipped"]
+    return "done", f"skipped: {', '.join(skipped)}" if skipped else ""
+
+
+def failure(task: str, message: str) -> str:
+    """One line on a task that failed."""
+    text = " ".join(message.split())
+    fix = next((f" Fix: {advice}" for pattern, advice in FIXES.items() if re.search(pattern, text)), "")
+    return f"{task}: {text}{fix}"
+
+
+def table(nodes: Mapping[str, Node]) -> list[str]:
+    """A line for each node, the columns aligned."""
+    ended_early = ", ".join(name for name, node in nodes.items() if node.unreachable or node.failure)
+    told = {name: line(node, ended_early) for name, node in nodes.items()}
+    width = max((len(name) for name in told), default=0)
+    return [f"{name:<{width}}  {state:<11}  {why}".rstrip() for name, (state, why) in told.items()]
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]
+    """Ansible's entry point."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "site_summary"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._nodes: dict[str, Node] = {}
+        self._batched = False
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """A play whose nodes are taken in batches is the one that changes them."""
+        self._batched = bool(play.serial)
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Keep the list of nodes, and what a role reports."""
+        told = result._result
+        if result._task.action == "site_arguments":
+            self._nodes = {name: Node() for name in told["nodes"]}
+        node = self._nodes.get(result._host.get_name())
+        if node is None:
+            return
+        node.begun |= self._batched
+        for name, value in told.get("ansible_facts", {}).items():
+            role = REPORT.fullmatch(name)
+            if role and isinstance(value, Mapping):
+                node.reports[role[1]] = value
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """Keep the first failure of a node."""
+        node = self._nodes.get(result._host.get_name())
+        if node and not ignore_errors and not node.failure:
+            node.failure = failure(result._task.get_name(), str(result._result.get("msg", "")))
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """Keep why a node could not be reached."""
+        node = self._nodes.get(result._host.get_name())
+        if node:
+            node.unreachable = " ".join(str(result._result.get("msg", "")).split()).rstrip(".")
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002
+        """The last word of a run."""
+        if self._nodes:
+            self._display.banner("NODES")
+            for text in table(self._nodes):
+                self._display.display(text)

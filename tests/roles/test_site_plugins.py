@@ -1,0 +1,121 @@
+"""What the playbooks' plugins decide from variables, nodes and results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from playbooks.action_plugins import site_arguments
+from playbooks.callback_plugins.site_summary import Node, failure, table
+from playbooks.filter_plugins.site_batches import batches
+
+SPECS: dict[str, site_arguments.Spec] = {
+    "host_tuning": {
+        "host_tuning_file_max": {"type": "int", "default": 1},
+        "host_tuning_restart_ok": {"type": "bool", "default": False},
+        "host_tuning_extra_sysctls": {"type": "list", "elements": "dict", "options": {"key": {"type": "str"}}},
+    },
+    "drain": {"drain_ok": {"type": "bool", "default": False}},
+}
+
+
+def plan(leave: dict[str, str], serial: str = "1") -> dict[str, dict[str, Any]]:
+    """What site_arguments tells of nodes that may be interrupted, by their failure domain."""
+    return {node: {"leave": ["drain_ok"], "serial": serial, "domain": domain} for node, domain in leave.items()}
+
+
+@pytest.mark.parametrize(
+    ("serial", "sizes"),
+    [("1", [1] * 10), ("4", [4, 4, 2]), ("99", [10]), ("20%", [2] * 5), ("1%", [1] * 10), ("100%", [10])],
+)
+def test_a_batch_has_as_many_nodes_as_asked_for(serial: str, sizes: list[int]) -> None:
+    nodes = [f"node-{number}" for number in range(10)]
+
+    assert [len(batch) for batch in batches(nodes, plan(dict.fromkeys(nodes, ""), serial))] == sizes
+
+
+def test_a_node_that_is_left_out_makes_no_batch_of_its_own() -> None:
+    assert batches(["b"], plan({"a": "", "b": ""})) == [["b"]]
+
+
+def test_no_nodes_make_no_batch() -> None:
+    assert batches([], {}) == []
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    assert site_arguments.unknown(["ansible_host", "drained_on", "rack", "host_tuning_file_max"], SPECS) == []
+
+
+def test_every_permission_that_a_node_gives_is_found_in_any_spelling_of_yes() -> None:
+    valid, sentences = site_arguments.checked({"drain_ok": "yes", "host_tuning_restart_ok": "false"}, SPECS)
+
+    assert sentences == []
+    assert site_arguments.permissions(valid) == ["drain_ok"]
+
+
+def test_an_unknown_key_within_an_argument_is_refused() -> None:
+    _, (sentence,) = site_arguments.checked({"host_tuning_extra_sysctls": [{"kee": "a"}]}, SPECS)
+
+    assert "host_tuning_extra_sysctls.kee" in sentence
+    assert "roles/host_tuning/README.md" in sentence
+
+
+def test_one_mistake_in_a_group_s_variables_is_told_once() -> None:
+    nodes = {f"gpu-{number}": ["rtt is wrong."] for number in range(1, 6)}
+
+    assert site_arguments.gathered(nodes) == ["gpu-1, gpu-2, gpu-3 and 2 more: rtt is wrong."]
+
+
+@pytest.mark.parametrize(
+    ("serials", "words"),
+    [(["0"], "'0'"), (["-1"], "'-1'"), (["a few"], "'a few'"), (["1", "2"], "several values, 1, 2"), (["2", "2"], "")],
+)
+def test_a_serial_is_a_number_or_a_share_and_one_for_all(serials: list[str], words: str) -> None:
+    found = site_arguments.refused_serials(serials)
+
+    assert len(found) == bool(words)
+    assert words in " ".join(found)
+
+
+@pytest.mark.parametrize(
+    ("limit", "names"),
+    [("", []), ("a,b", ["b"]), ("all:!c", ["c"]), ("gpu-*,~x.y,gpu[0:3],@file", []), ("&a", [])],
+)
+def test_only_plain_names_of_a_limit_are_looked_up(limit: str, names: list[str]) -> None:
+    assert site_arguments.unmatched(limit, ["a", "training_nodes"]) == names
+
+
+def test_every_role_s_arguments_are_known_and_the_playbooks_own() -> None:
+    specs = site_arguments.load_specs()
+
+    assert {"host_tuning", "node_profile", site_arguments.PLAYBOOKS} <= specs.keys()
+    assert specs["host_tuning"]["host_tuning_restart_ok"]["description"] != "As in `main`."
+
+
+def test_the_summary_says_of_each_node_what_happened_and_what_was_skipped() -> None:
+    nodes = {
+        "gpu-1": Node(begun=True, reports={"rdma": {"status": "skipped", "why": "no RDMA device"}}),
+        "gpu-10": Node(begun=True, reports={"cpu_manager": {"status": "waiting", "why": "drain_ok is false."}}),
+        "gpu-2": Node(failure="Write the file: no"),
+        "gpu-3": Node(),
+    }
+
+    assert table(nodes) == [
+        "gpu-1   done         skipped: rdma (no RDMA device)",
+        "gpu-10  waiting      cpu_manager: drain_ok is false.",
+        "gpu-2   failed       Write the file: no",
+        "gpu-3   not begun    because of gpu-2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ("Missing sudo password", "--ask-become-pass"),
+        ("deploy is not in the sudoers file.", "an account that may run sudo"),
+        ("[Errno 30] Read-only file system: '/etc/sysctl.d'", "mount the file system for writing"),
+    ],
+)
+def test_a_refusal_of_the_node_comes_with_its_fix(message: str, advice: str) -> None:
+    assert advice in failure("Read the node", message)
