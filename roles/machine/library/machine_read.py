@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -135,7 +136,7 @@ def main() -> None:
         argument_spec={"limit": {"type": "float", "default": 20.0}},
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, **facts.read(Path("/"), module.params["limit"]))
+    module.exit_json(changed=False, **facts.read(Path("/"), os.uname(), facts.ask(module.params["limit"])))
 
 
 if __name__ == "__main__":

@@ -80,9 +80,9 @@ def _fabric_manager_version(packages: Mapping[str, str]) -> str | None:
 
 
 def loaded_modules(root: Path) -> list[str]:
-    """Modules of NVIDIA's driver and of nouveau that the kernel has loaded."""
-    names = [line.split()[0] for line in files.text(root / "proc/modules").splitlines() if line.strip()]
-    return sorted(name for name in names if name.startswith("nvidia") or name == "nouveau")
+    """Modules of NVIDIA's driver and of nouveau that the kernel has loaded. What is built in has no ``initstate``."""
+    names = [folder.name for folder in files.entries(root / "sys/module") if (folder / "initstate").exists()]
+    return [name for name in names if name.startswith("nvidia") or name == "nouveau"]
 
 
 def dkms(root: Path) -> list[str]:

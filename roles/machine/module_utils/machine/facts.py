@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,13 @@ CONTAINER = ("systemd-detect-virt", "--container")
 VIRTUAL_MACHINE = ("systemd-detect-virt", "--vm")
 
 
-def read(root: Path, limit: float) -> dict[str, Any]:
-    """The node's facts. Programs that are asked have ``limit`` seconds; what does not answer is left empty."""
-    answers = ask(limit)
+def read(root: Path, me: os.uname_result, answers: Mapping[str, programs.Answer]) -> dict[str, Any]:
+    """The facts of the node with these files, this kernel and these answers; what nobody tells is left empty."""
     units = cluster.parse_units(answers["units"].output)
     kubernetes = cluster.kubernetes(root, units, answers)
     devices = infiniband.devices(root)
     nodes = processors.numa(root)
     smi_facts, smi_problem = smi.read(answers)
-    me = os.uname()
     packages = driver.parse_packages(answers["dpkg"].output or answers["rpm"].output)
     return {
         "hostname": me.nodename,
@@ -51,7 +50,7 @@ def read(root: Path, limit: float) -> dict[str, Any]:
 
 
 def ask(limit: float) -> dict[str, programs.Answer]:
-    """The answers of all programs, by what they are for."""
+    """The answers of all programs, by what they are for. They have ``limit`` seconds together."""
     commands = {
         "addresses": network.ADDRESSES,
         "container": CONTAINER,
