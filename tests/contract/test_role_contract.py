@@ -7,13 +7,7 @@ from roles.node_profile.filter_plugins import node_profile
 from scripts.cache import REPO
 from tests.roles.templating import load
 
-NAMES = load(REPO / "roles/host_tuning/vars/main/names.yml")
 PROFILE_NAMES = load(REPO / "roles/node_profile/vars/main/names.yml")
-
-
-def test_host_tuning_writes_the_profile_labels_of_the_contract() -> None:
-    assert NAMES["__host_tuning_label_profile"] == contract.LABEL_NODE_PROFILE
-    assert NAMES["__host_tuning_label_hash"] == contract.LABEL_NODE_PROFILE_HASH
 
 
 def test_node_profile_writes_the_profile_labels_of_the_contract() -> None:

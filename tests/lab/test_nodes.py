@@ -65,9 +65,9 @@ def test_a_node_has_no_label_while_a_service_waits_for_its_limits(prepared: None
     kubelet = podman("exec", NODE.name, "systemctl", "show", "--property=MainPID", "--value", "kubelet").strip()
     podman("exec", NODE.name, "prlimit", "--pid", kubelet, "--memlock=4194304:4194304")
 
-    site(host_tuning_restart_ok=False)
+    site(container_runtime_restart_ok=False)
     waiting = labels()
-    site(host_tuning_restart_ok=True)
+    site(container_runtime_restart_ok=True)
 
     assert set(before) == {contract.LABEL_NODE_PROFILE, contract.LABEL_NODE_PROFILE_HASH}
     assert waiting == {}

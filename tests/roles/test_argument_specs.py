@@ -14,7 +14,7 @@ EVERY_ROLE = pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 
 
 def test_there_are_roles_to_look_at() -> None:
-    assert {"host_tuning"} <= {role.name for role in ROLES}
+    assert {"container_runtime", "host_tuning"} <= {role.name for role in ROLES}
 
 
 @EVERY_ROLE

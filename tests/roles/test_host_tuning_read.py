@@ -13,21 +13,6 @@ from roles.host_tuning.library import host_tuning_read
 from scripts import command
 from scripts.cache import REPO
 
-SHOWN = "Id=containerd.service\nMainPID=95\n\nId=kubelet.service\nMainPID=0\n"
-
-
-def test_units_are_told_apart_by_their_blocks() -> None:
-    assert host_tuning_read.parse_units(SHOWN)["kubelet"]["MainPID"] == "0"
-
-
-def test_limits_are_those_of_the_services_that_run(tmp_path: Path) -> None:
-    (tmp_path / "95").mkdir()
-    (tmp_path / "95/limits").write_text("Max open files 1 1 files\n", encoding="utf-8")
-
-    running = host_tuning_read.read_running(host_tuning_read.parse_units(SHOWN), tmp_path)
-
-    assert running == {"containerd": "Max open files 1 1 files\n"}
-
 
 def test_a_kernel_value_has_single_spaces_and_a_key_that_is_not_there_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "net/ipv4").mkdir(parents=True)
@@ -49,38 +34,22 @@ def test_a_damaged_record_is_refused_with_its_path(tmp_path: Path) -> None:
         host_tuning_read.read_record(tmp_path / "record.json")
 
 
-def test_a_drop_in_names_its_service() -> None:
-    assert host_tuning_read.service_of(Path("/etc/systemd/system/k3s-agent.service.d/90-limits.conf")) == "k3s-agent"
-
-
-def test_one_call_reads_what_was_asked_for_and_what_record_and_drop_ins_add(tmp_path: Path) -> None:
-    (tmp_path / "crio.service.d").mkdir()
-    (tmp_path / "crio.service.d/90.conf").touch()
-    record = {"services": ["kubelet"], "sysctls": {"fs.file-max": {"before": "1", "set": "2"}}}
+def test_one_call_reads_what_was_asked_for_and_what_the_record_adds(tmp_path: Path) -> None:
+    record = {"sysctls": {"fs.file-max": {"before": "1", "set": "2"}}}
     (tmp_path / "record.json").write_text(json.dumps(record), encoding="utf-8")
-    # systemd is not there wherever tests run: a program of its name that answers with what it was asked for.
-    systemctl = tmp_path / "systemctl"
-    systemctl.write_text('#!/bin/sh\nfor word; do case $word in *.service) echo "Id=$word\nMainPID=0\n";; esac; done\n')
-    systemctl.chmod(0o755)
 
     result = run_module(
         {
             "record": str(tmp_path / "record.json"),
-            "units": str(tmp_path),
-            "drop_in": "90.conf",
             "sysctls": ["fs.nr_open"],
-            "services": ["containerd"],
             "programs": ["sh", "no-such-program"],
         },
-        path=f"{tmp_path}:/usr/bin:/bin",
+        path="/usr/bin:/bin",
     )
 
     assert result["record"] == record
-    assert result["drop_ins"] == [str(tmp_path / "crio.service.d/90.conf")]
-    assert list(result["units"]) == ["containerd", "crio", "kubelet"]
     assert list(result["sysctls"]) == ["fs.file-max", "fs.nr_open"]
     assert result["missing_programs"] == ["no-such-program"]
-    assert result["process_1"]["limits"].startswith("Limit")
     assert result["changed"] is False
 
 

@@ -30,7 +30,7 @@ ANSWERS: list[dict[str, Any]] = [
 ]
 AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
 """Nothing listens on the port of `discard`."""
-LEAVE = {"host_tuning_restart_ok": True}
+LEAVE = {"container_runtime_restart_ok": True}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def test_without_leave_to_interrupt_all_nodes_are_taken_at_once_and_a_failed_one
 
 
 def test_with_leave_one_node_is_taken_after_the_other(tmp_path: Path) -> None:
-    done = run(tmp_path, {node: {} for node in NODES}, "-e", "host_tuning_restart_ok=true")
+    done = run(tmp_path, {node: {} for node in NODES}, "-e", "container_runtime_restart_ok=true")
 
     assert (done.status, done.begun, done.ended) == (0, NODES, set(NODES))
 

@@ -13,7 +13,7 @@ from playbooks.filter_plugins.site_batches import batches
 SPECS: dict[str, site_arguments.Spec] = {
     "host_tuning": {
         "host_tuning_file_max": {"type": "int", "default": 1},
-        "host_tuning_restart_ok": {"type": "bool", "default": False},
+        "container_runtime_restart_ok": {"type": "bool", "default": False},
         "host_tuning_extra_sysctls": {"type": "list", "elements": "dict", "options": {"key": {"type": "str"}}},
     },
     "drain": {"drain_ok": {"type": "bool", "default": False}},
@@ -48,7 +48,7 @@ def test_variables_of_others_are_left_alone() -> None:
 
 
 def test_every_permission_that_a_node_gives_is_found_in_any_spelling_of_yes() -> None:
-    valid, sentences = site_arguments.checked({"drain_ok": "yes", "host_tuning_restart_ok": "false"}, SPECS)
+    valid, sentences = site_arguments.checked({"drain_ok": "yes", "container_runtime_restart_ok": "false"}, SPECS)
 
     assert sentences == []
     assert site_arguments.permissions(valid) == ["drain_ok"]
@@ -90,7 +90,7 @@ def test_every_role_s_arguments_are_known_and_the_playbooks_own() -> None:
     specs = site_arguments.load_specs()
 
     assert {"host_tuning", "node_profile", site_arguments.PLAYBOOKS} <= specs.keys()
-    assert specs["host_tuning"]["host_tuning_restart_ok"]["description"] != "As in `main`."
+    assert specs["container_runtime"]["container_runtime_restart_ok"]["description"] != "As in `main`."
 
 
 def test_the_summary_says_of_each_node_what_happened_and_what_was_skipped() -> None:

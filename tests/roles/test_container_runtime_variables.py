@@ -1,0 +1,259 @@
+"""What container_runtime's variables come to on a node, and which arguments it refuses, by Ansible's own templating."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scripts.cache import REPO
+from tests.roles.templating import evaluate
+
+ROLE = REPO / "roles/container_runtime"
+CAPABLE, NOT_CAPABLE = "000001ffffffffff", "000001fffeffffff"
+LIMITS = "Max open files      {nofile} {nofile} files\nMax locked memory   {memlock} {memlock} bytes\n"
+DROP_IN = "/etc/systemd/system/kubelet.service.d/90-rankzero-limits.conf"
+
+
+def node(
+    capabilities: str = CAPABLE,
+    services: tuple[str, ...] = ("containerd", "kubelet"),
+    record: dict[str, Any] | None = None,
+    **read: Any,
+) -> dict[str, Any]:
+    """The result of tasks/read.yml on a node, with ``read`` on top."""
+    return {
+        "__container_runtime_node": {
+            "record": record or {},
+            "drop_ins": {},
+            "process_1": {
+                "limits": LIMITS.format(nofile=20000, memlock=8388608),
+                "status": f"CapEff:\t{capabilities}",
+                "uid_map": "0 0 4294967295",
+            },
+            "units": {name: unit(loaded=name in services) for name in ("containerd", "kubelet", "k3s-agent")},
+            "running": {},
+            "nr_open": 1048576,
+            "check_mode": False,
+            "gpus": False,
+            "gpu_link": False,
+            **read,
+        },
+        # Where the template is found is Ansible's affair during a play.
+        "__container_runtime_drop_in_text": "as asked",
+    }
+
+
+def unit(
+    nofile: str = "524288", memlock: str = "8388608", *, loaded: bool = True, waits: bool = False
+) -> dict[str, str]:
+    """What systemd shows of a service."""
+    return {
+        "LoadState": "loaded" if loaded else "not-found",
+        "NeedDaemonReload": "yes" if waits else "no",
+        "LimitNOFILE": nofile,
+        "LimitMEMLOCK": memlock,
+    }
+
+
+ASKED_UNIT = unit("1048576", "infinity")
+ASKED_PROCESS = LIMITS.format(nofile=1048576, memlock="unlimited")
+EARLIER_PROCESS = LIMITS.format(nofile=524288, memlock=8388608)
+
+
+def prepared(**read: Any) -> dict[str, Any]:
+    """A node on which the role has done all with its defaults, with ``read`` on top."""
+    done: dict[str, Any] = {
+        "record": {"services": ["kubelet"]},
+        "drop_ins": {DROP_IN: "as asked"},
+        "units": {"kubelet": ASKED_UNIT},
+        "running": {"kubelet": ASKED_PROCESS},
+    }
+    return node(**(done | read))
+
+
+def on(expression: str, described: dict[str, Any], **arguments: Any) -> Any:
+    return evaluate(
+        ROLE, expression, described | {f"container_runtime_{name}": value for name, value in arguments.items()}
+    )
+
+
+def refusals(described: dict[str, Any], **arguments: Any) -> list[str]:
+    found: list[str] = on("__container_runtime_refusals", described, **arguments)
+    return found
+
+
+def status(described: dict[str, Any], **arguments: Any) -> str:
+    found: str = on("__container_runtime_report.status", described, **arguments)
+    return found
+
+
+def test_the_defaults_are_fit_for_a_machine() -> None:
+    assert refusals(node()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"services": ["kubelet", "containrd"]}, "container_runtime_services names containrd, a unit that systemd"),
+        ({"limit_nofile": "0"}, "container_runtime_limit_nofile is 0, less than services have without the role"),
+        ({"limit_memlock": 65536}, "container_runtime_limit_memlock is 65536 bytes, less than services have"),
+        # B20: with infinity, programs allocate memory for a thousand million files.
+        ({"limit_nofile": "infinity"}, "container_runtime_limit_nofile is infinity, more than this node's fs.nr_open"),
+        ({"limit_nofile": 2097152}, "container_runtime_limit_nofile is 2097152, more than this node's fs.nr_open"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_value_that_harms_is_refused_in_one_sentence(arguments: dict[str, Any], words: str) -> None:
+    (sentence,) = refusals(node(), **arguments)
+
+    assert words in sentence
+
+
+def test_all_broken_rules_are_told_together() -> None:
+    assert len(refusals(node(), limit_nofile=1, limit_memlock=1)) == 2
+
+
+def test_a_node_without_any_service_to_limit_is_refused() -> None:
+    (sentence,) = refusals(node(services=()))
+
+    assert "Install Kubernetes first" in sentence
+
+
+def test_the_services_of_k3s_are_found_as_those_of_kubeadm_are() -> None:
+    assert on("__container_runtime_services", node(services=("k3s-agent",))) == ["k3s-agent"]
+    assert on("__container_runtime_services", node()) == ["containerd", "kubelet"]
+
+
+def test_limits_that_a_container_cannot_grant_are_refused_with_what_it_can() -> None:
+    nofile, memlock = refusals(node(capabilities=NOT_CAPABLE))
+
+    assert "may grant at most 20000" in nofile
+    assert "may grant at most 8388608 bytes" in memlock
+
+
+def test_limits_that_a_container_cannot_grant_are_lowered_where_that_is_asked_for() -> None:
+    container = node(capabilities=NOT_CAPABLE)
+
+    assert refusals(container, limit_beyond_host="lower") == []
+    assert on("__container_runtime_limits", container, limit_beyond_host="lower") == {
+        "nofile": 20000,
+        "memlock": 8388608,
+    }
+
+
+def test_lowering_leaves_limits_alone_that_the_node_grants() -> None:
+    asked = on("__container_runtime_asked_limits", node())
+
+    assert on("__container_runtime_limits", node(), limit_beyond_host="lower") == asked
+
+
+def test_a_container_is_not_asked_for_more_than_it_can_grant() -> None:
+    assert refusals(node(capabilities=NOT_CAPABLE), limit_nofile=20000, limit_memlock=8388608) == []
+
+
+def left_to_undo(**read: Any) -> list[str]:
+    described = node(record={"services": ["kubelet"]}, **read)
+    found: list[str] = on(
+        "__container_runtime_unreleased_services", described | {"__container_runtime_released_services": ["kubelet"]}
+    )
+    return found
+
+
+def test_a_reset_is_not_finished_while_a_unit_waits_for_its_reload() -> None:
+    units = {"kubelet": unit("1048576", "infinity", waits=True)}
+
+    assert left_to_undo(units=units, running={"kubelet": ASKED_PROCESS}) == ["kubelet"]
+
+
+def test_a_reset_is_not_finished_while_a_process_has_other_limits_than_its_unit() -> None:
+    assert left_to_undo(units={"kubelet": unit()}, running={"kubelet": ASKED_PROCESS}) == ["kubelet"]
+
+
+@pytest.mark.parametrize("running", [{}, {"kubelet": EARLIER_PROCESS}], ids=["stopped", "restarted"])
+def test_a_reset_is_finished_once_no_process_has_the_role_s_limits(running: dict[str, str]) -> None:
+    assert left_to_undo(units={"kubelet": unit()}, running=running) == []
+
+
+def test_the_record_keeps_services_that_are_no_longer_asked_for() -> None:
+    record = on("__container_runtime_new_record", node(record={"services": ["crio"]}))
+
+    assert record["services"] == ["containerd", "crio", "kubelet"]
+
+
+def test_a_node_on_which_everything_holds_keeps_its_label() -> None:
+    assert on("__container_runtime_as_asked", prepared()) is True
+    assert status(prepared()) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("described", "arguments"),
+    [
+        (prepared(), {"limit_memlock": "68719476736"}),
+        (prepared(drop_ins={}), {}),
+        (prepared(drop_ins={DROP_IN: "edited"}), {}),
+        (prepared(running={"kubelet": EARLIER_PROCESS}), {}),
+        (prepared(units={"kubelet": ASKED_UNIT | {"NeedDaemonReload": "yes"}}), {}),
+        (prepared(units={"kubelet": unit()}, running={}), {}),
+        (node(), {}),
+    ],
+    ids=["higher limit", "no drop-in", "other drop-in", "old process", "unread drop-in", "old unit", "never prepared"],
+)
+def test_a_node_on_which_something_does_not_hold_loses_its_label_first(
+    described: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    assert on("__container_runtime_as_asked", described, **arguments) is False
+
+
+def test_limits_that_wait_for_a_reload_are_no_failure_but_are_named_also_for_a_service_that_does_not_run() -> None:
+    held_back = prepared(units={"kubelet": unit()}, running={}, gpus=True)
+
+    report = on("__container_runtime_report", held_back)
+
+    assert report["status"] == "waiting"
+    assert report["restart_services"] == ["kubelet"]
+    assert (
+        "kubelet do not have the limits asked for yet (LimitNOFILE of kubelet is 524288, not 1048576" in report["why"]
+    )
+
+
+def test_limits_that_do_not_hold_after_a_restart_that_was_allowed_are_a_failure() -> None:
+    assert status(prepared(running={"kubelet": EARLIER_PROCESS})) == "waiting"
+    assert status(prepared(running={"kubelet": EARLIER_PROCESS}), restart_ok=True) == "failed"
+
+
+def test_a_drop_in_that_is_not_there_is_a_failure_also_without_leave_to_restart() -> None:
+    assert status(prepared(drop_ins={})) == "failed"
+
+
+def test_limits_that_were_lowered_are_told_and_are_no_failure() -> None:
+    units, running = {"kubelet": unit("20000", "8388608")}, {"kubelet": LIMITS.format(nofile=20000, memlock=8388608)}
+    container = prepared(capabilities=NOT_CAPABLE, units=units, running=running)
+
+    report = on("__container_runtime_report", container, limit_beyond_host="lower")
+
+    assert report["status"] == "ok"
+    assert [finding["severity"] for finding in report["findings"]] == ["warning"]
+    assert "at most nofile 20000 and memlock 8388608" in report["findings"][0]["what"]
+
+
+def test_what_was_asked_for_is_the_same_on_nodes_that_differ() -> None:
+    arguments: dict[str, Any] = {"limit_beyond_host": "lower"}
+    asked = on("__container_runtime_asked", node(), **arguments)
+
+    assert asked == on("__container_runtime_asked", node(capabilities=NOT_CAPABLE), **arguments)
+    assert asked == on("__container_runtime_asked", node(services=("k3s-agent",)), **arguments)
+    assert asked != on("__container_runtime_asked", node(), limit_memlock="68719476736", **arguments)
+
+
+def test_a_device_link_or_leave_makes_a_reload_harmless() -> None:
+    """B5: a reload of systemd cuts containers off GPUs that /dev/char does not name."""
+
+    def reload_ok(described: dict[str, Any], **arguments: Any) -> bool:
+        answer: bool = on("__container_runtime_reload_ok", described, **arguments)
+        return answer
+
+    assert not reload_ok(prepared(gpus=True))
+    assert reload_ok(prepared())
+    assert reload_ok(prepared(gpus=True, gpu_link=True))
+    assert reload_ok(prepared(gpus=True), restart_ok="true")
