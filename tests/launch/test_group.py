@@ -236,6 +236,23 @@ def test_a_member_that_freezes_is_dropped_and_refused_when_its_successor_is_ther
     assert group.attempt(3) == {}
 
 
+def test_a_machine_that_loses_its_power_is_not_taken_for_a_container_that_ended(make_group: MakeGroup) -> None:
+    """Known failure A9: no connection is closed, and the same pod is back once the machine is."""
+    group = make_group("wait", heartbeatTimeout=2).start()
+    group.wait_for_workers(1, 2)
+    process = group.pods[1].process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    until(lambda: "cause" in group.attempt(1), timeout=20, what="the silence is noticed")
+    group.pods[1].delete()
+    group.pods[1].start(uid="uid-1-1")
+    group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+    assert group.attempt(1)["cause"]["kind"] == "pod"
+    assert group.attempt(1)["cause"]["reason"].endswith("sent no heartbeat for 2 s")
+
+
 def test_a_rank_0_that_freezes_is_noticed_and_its_workers_peers_stop(make_group: MakeGroup) -> None:
     """Known failure A5: the node of rank 0 is cut off, nothing is closed."""
     group = make_group("wait", heartbeatTimeout=2).start()

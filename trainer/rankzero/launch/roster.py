@@ -60,7 +60,10 @@ class Peer:
 
 @dataclass(frozen=True)
 class Joined:
-    """A member is here. ``restarted``: the same pod as before, whose container was started again meanwhile."""
+    """A member is here. ``restarted``: the same pod as before, whose container ended by itself meanwhile.
+
+    Not after mere silence: a kernel that lives closes the connections of a process that ends, so it was the machine.
+    """
 
     peer: Peer
     restarted: bool
@@ -99,6 +102,7 @@ class Roster:
         """In the order of their arrival."""
         self._farewell: Finish | None = None
         self._known: dict[int, Hello] = {}
+        self._silent: set[int] = set()
         """The pod that last held each node rank, connected or not."""
         self._retired: set[str] = set()
         self._queue: asyncio.Queue[tuple[Peer, Message | None]] = asyncio.Queue()
@@ -251,7 +255,8 @@ class Roster:
             self.drop(present, f"{present.name} {'started again' if same_pod else 'was replaced by a new pod'}")
         self._known[peer.rank] = hello
         self.peers[peer.rank] = peer
-        restarted = before is not None and same_pod and before.boot != hello.boot
+        restarted = before is not None and same_pod and before.boot != hello.boot and peer.rank not in self._silent
+        self._silent.discard(peer.rank)
         self._events.append(Joined(peer, restarted))
 
     def _find_silent(self) -> None:
@@ -262,6 +267,7 @@ class Roster:
         for peer in list(self.peers.values()):
             peer.seen = min(peer.seen + late, now)
             if now - peer.seen > self._launch.heartbeat_timeout:
+                self._silent.add(peer.rank)
                 self.drop(peer, f"{peer.name} sent no heartbeat for {self._launch.heartbeat_timeout} s")
 
 
