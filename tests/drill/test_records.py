@@ -19,7 +19,7 @@ ALIKE = (
         "pod-0-deleted", "pod-1-deleted", "pod-0-force-deleted", "pod-1-force-deleted", "all-pods-stopped",
         "pod-evicted", "both-pods-evicted", "node-drained", "upgraded",
     },
-    {"network-cut", "node-away"},
+    {"network-cut", "node-away", "node-power-lost"},
     {"error-always", "error-once"},
 )  # fmt: skip
 """Drills whose faults leave the same words; what tells them apart is the fate of pods, the steps and the ending."""
