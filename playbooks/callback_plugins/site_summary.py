@@ -119,9 +119,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002
         """The last word of a run; of one that changes nothing, only on nodes that it could not look at."""
-        nodes = {
-            name: node for name, node in self._nodes.items() if self._changes or node.failure or node.unreachable
-        }
+        nodes = {name: node for name, node in self._nodes.items() if self._changes or node.failure or node.unreachable}
         if nodes:
             self._display.banner("NODES")
             for text in table(nodes):

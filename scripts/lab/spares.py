@@ -21,8 +21,12 @@ LAB = REPO / "playbooks/inventory/lab.yml"
 PREFIX = "rankzero-spare"
 BOOTED_WITHIN = 120.0
 """Seconds, for all of them."""
-KUBELET = "[Service]\nExecStart=/bin/sleep infinity\n"
-"""Mock: a kubelet needs a cluster to join, and the roles only look at its unit and process here."""
+KUBELET = {
+    "/etc/systemd/system/kubelet.service": "[Service]\nExecStart=/bin/sleep infinity\n",
+    # As the lab's: its machine has cgroup v1.
+    "/var/lib/kubelet/config.yaml": "failCgroupV1: false\n",
+}
+"""Mock: a kubelet needs a cluster to join, and the roles only look at its unit, files and process here."""
 
 
 @contextmanager
@@ -30,14 +34,15 @@ def machines(amount: int, stages: Stages) -> Iterator[list[str]]:
     """Names of ``amount`` running machines, which are removed in the end, the kernel's settings put back."""
     names = [f"{PREFIX}-{number:02}" for number in range(1, amount + 1)]
     image = build_node_image(stages)
-    with kernel.unchanged(), stages(f"Starting {amount} machines"):
+    with kernel.unchanged():
         remove_containers(*names)
         try:
-            for name in names:
-                podman("run", "--detach", *_arguments(name), image, "/sbin/init")
-            for name in names:
-                _wait_until_booted(name)
-                _give_kubelet(name)
+            with stages(f"Starting {amount} machines"):
+                for name in names:
+                    podman("run", "--detach", *_arguments(name), image, "/sbin/init")
+                for name in names:
+                    _wait_until_booted(name)
+                    _give_kubelet(name)
             yield names
         finally:
             remove_containers(*names)
@@ -76,7 +81,8 @@ def _wait_until_booted(name: str) -> None:
 
 
 def _give_kubelet(name: str) -> None:
-    unit = Path("/etc/systemd/system/kubelet.service")
-    execute(name, "sh", "-c", f"rm -rf {unit}.d; cat > {unit}", stdin=KUBELET)
+    execute(name, "rm", "-rf", "/etc/systemd/system/kubelet.service.d")
+    for path, text in KUBELET.items():
+        execute(name, "sh", "-c", f"mkdir -p {Path(path).parent} && cat > {path}", stdin=text)
     execute(name, "systemctl", "daemon-reload")
     execute(name, "systemctl", "restart", "kubelet")
