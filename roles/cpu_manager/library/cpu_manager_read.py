@@ -1,0 +1,219 @@
+#!/usr/bin/python
+"""Ansible module of the role cpu_manager: the kubelet's files, options and policies, read from the node in one call."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: cpu_manager_read
+short_description: Read what the role cpu_manager decides on
+description:
+  - Reads the files that the role manages, its record, the kubelet's options and the policies in its state files.
+    Changes nothing.
+options:
+  service:
+    description: The systemd service that runs the kubelet.
+    type: str
+    required: true
+  folder:
+    description: Folder of drop-ins to take where the kubelet was given none.
+    type: path
+    required: true
+  file:
+    description: Name of the role's drop-in in that folder.
+    type: str
+    required: true
+  files:
+    description: Paths of other files to read, beside those of the record.
+    type: list
+    elements: path
+    default: []
+  record:
+    description: Path of the role's record.
+    type: path
+    required: true
+  kubeconfig:
+    description: Path of the kubelet's own kubeconfig, which tells a member of a cluster.
+    type: path
+    required: true
+  states:
+    description: Paths of the state files by manager, C(cpu) and C(memory).
+    type: dict
+    required: true
+  settings:
+    description: Folder with the configuration of K3s or RKE2, empty on kubeadm.
+    type: str
+    default: ""
+"""
+
+RETURN = r"""
+check_mode:
+  description: Whether the play only checks. C(ansible_check_mode) does not tell of a play with C(check_mode).
+  returned: always
+  type: bool
+active:
+  description: Whether the service runs.
+  returned: always
+  type: bool
+member:
+  description: Whether the node is a member of a cluster.
+  returned: always
+  type: bool
+folder:
+  description: Folder of drop-ins that the kubelet has, or would get.
+  returned: always
+  type: str
+has_folder_option:
+  description: Whether the kubelet was started with a folder of drop-ins, other than by the role.
+  returned: always
+  type: bool
+options:
+  description: Options of the kubelet's command line, and those that K3s is to pass to it, by name without dashes.
+  returned: always
+  type: dict
+environment:
+  description: Variables that the service's unit sets.
+  returned: always
+  type: dict
+files:
+  description: Text of each file by path, null where there is none.
+  returned: always
+  type: dict
+outdated:
+  description: Whether one of the files is newer than the kubelet's process.
+  returned: always
+  type: bool
+policies:
+  description: The policy in each state file, null where there is none.
+  returned: always
+  type: dict
+record:
+  description: The record, empty where there is none.
+  returned: always
+  type: dict
+"""
+
+SHOWN = ("ActiveState", "MainPID", "ExecMainStartTimestamp", "Environment")
+
+
+def text(path: Path) -> str | None:
+    """A file's text, None where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file, empty where there is none. Raises ValueError for one that was damaged."""
+    found = text(path)
+    try:
+        return json.loads(found) if found else {}
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}). Remove it; the files of before are then not known.") from error
+
+
+def policy(path: Path) -> str | None:
+    """The policy that the kubelet has noted in a state file; a damaged file, which it refuses too, counts as none."""
+    found = re.search(r'"policyName":"([^"]*)"', text(path) or "")
+    return found[1] if found else None
+
+
+def environment(shown: str) -> dict[str, str]:
+    """What systemd prints as a unit's Environment."""
+    return dict(word.split("=", 1) for word in shlex.split(shown) if "=" in word)
+
+
+def options(words: list[str]) -> dict[str, str]:
+    """Options of a command line by name; one without a value is ``true``."""
+    found: dict[str, str] = {}
+    for index, word in enumerate(words):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            following = words[index + 1] if index + 1 < len(words) else "--"
+            found[name] = value if equals else ("true" if following.startswith("--") else following)
+    return found
+
+
+def passed_on(settings: Path) -> dict[str, str]:
+    """The options that K3s or RKE2 is to pass to its kubelet, by its configuration files."""
+    found: dict[str, str] = {}
+    for file in [settings / "config.yaml", *sorted(settings.glob("config.yaml.d/*.yaml"))]:
+        for name, value in re.findall(
+            r"^\s*(?:-|kubelet-arg\+?:)\s*[\"']?([a-z][a-z-]*)=([^\"'\n]*)", text(file) or "", re.M
+        ):
+            found[name] = value
+    return found
+
+
+def newest(paths: list[Path]) -> int:
+    """When the last of the files was written, in seconds since the epoch; 0 without any."""
+    return max((int(path.stat().st_mtime) for path in paths if path.exists()), default=0)
+
+
+def read(module: AnsibleModule) -> dict[str, Any]:
+    """All results. Raises ValueError for a damaged record."""
+    params = module.params
+    show = [
+        "systemctl",
+        "show",
+        "--timestamp=unix",
+        f"--property={','.join(SHOWN)}",
+        "--",
+        f"{params['service']}.service",
+    ]
+    _, shown, _ = module.run_command(show, check_rc=True)
+    unit = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    command_line = text(Path("/proc", unit["MainPID"], "cmdline")) or ""
+    given = options(command_line.split("\0"))
+    if params["settings"]:
+        given = passed_on(Path(params["settings"]))
+    folder = given.get("config-dir", params["folder"])
+    record = read_json(Path(params["record"]))
+    paths = sorted({f"{folder}/{params['file']}", *params["files"], *record.get("files", [])})
+    began = int(unit["ExecMainStartTimestamp"].strip("@") or 0)
+    return {
+        "check_mode": module.check_mode,
+        "active": unit["ActiveState"] == "active",
+        "member": Path(params["kubeconfig"]).exists(),
+        "folder": folder,
+        "has_folder_option": "config-dir" in given,
+        "options": given,
+        "environment": environment(unit.get("Environment", "")),
+        "files": {path: text(Path(path)) for path in paths},
+        "outdated": newest([Path(path) for path in paths]) > began,
+        "policies": {manager: policy(Path(path)) for manager, path in params["states"].items()},
+        "record": record,
+    }
+
+
+def main() -> None:
+    """Ansible's entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "service": {"type": "str", "required": True},
+            "folder": {"type": "path", "required": True},
+            "file": {"type": "str", "required": True},
+            "files": {"type": "list", "elements": "path", "default": []},
+            "record": {"type": "path", "required": True},
+            "kubeconfig": {"type": "path", "required": True},
+            "states": {"type": "dict", "required": True},
+            "settings": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(changed=False, **read(module))
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+
+
+if __name__ == "__main__":
+    main()
