@@ -1,0 +1,324 @@
+"""What the role preflight finds on the sample machines, and on the same machines with one thing wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankzero import contract
+from roles.preflight.filter_plugins import preflight
+from roles.preflight.filter_plugins.preflight_system import system_findings
+from scripts.cache import REPO
+from scripts.image import base
+from tests.roles.templating import evaluate, load
+
+ROLE = REPO / "roles/preflight"
+TABLES = load(ROLE / "vars/main/tables.yml")
+DRIVER = {"nvidia_driver_source": "cuda_repo", "nvidia_driver_branch": 580}
+"""What the play says where the role nvidia_driver takes part."""
+
+
+def machine(sample: str) -> Any:
+    """The facts of a sample machine."""
+    return load(Path(__file__).parent / "samples" / f"{sample}.yml")
+
+
+def findings(facts: Any, **variables: Any) -> list[dict[str, str]]:
+    """What the role finds."""
+    found: list[dict[str, str]] = evaluate(ROLE, "__preflight_findings", {"machine_facts": facts, **variables})
+    return found
+
+
+def found(facts: Any, words: str, **variables: Any) -> list[str]:
+    """The severities of the findings whose sentence has the words."""
+    return [finding["severity"] for finding in findings(facts, **variables) if words in finding["what"]]
+
+
+@pytest.mark.parametrize("sample", ["dgx-h100", "one-socket", "grace"])
+def test_machines_that_are_as_asked_give_no_error_and_no_warning(sample: str) -> None:
+    severities = {finding["severity"] for finding in findings(machine(sample), **DRIVER)}
+
+    assert severities <= {"info"}
+
+
+def test_the_gravest_comes_first_and_each_has_a_fix() -> None:
+    result = findings(machine("epyc-nps4"))
+
+    assert [item["severity"] for item in result] == sorted(
+        (item["severity"] for item in result), key=preflight.SEVERITIES.index
+    )
+    assert all(item["fix"] and item["what"] for item in result)
+
+
+def test_a_node_without_a_gpu_passes_and_what_was_skipped_is_said() -> None:
+    facts = machine("no-gpu")
+
+    assert found(facts, "no NVIDIA GPU", **DRIVER) == ["info"]
+    assert "error" not in {finding["severity"] for finding in findings(facts, **DRIVER)}
+
+
+# --- System ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "version", "supported"),
+    [
+        *[("ubuntu", "22.04", True), ("ubuntu", "24.04", True), ("debian", "13", True), ("rocky", "9.6", True)],
+        *[("ubuntu", "20.04", False), ("debian", "11", False), ("rocky", "90", False), ("rhel", "8.10", False)],
+        *[("", "", False), ("arch", "", False)],
+    ],
+)
+def test_systems_are_supported_by_id_and_version(system: str, version: str, supported: bool) -> None:
+    facts = machine("vm") | {"os": {"id": system, "version": version, "name": "It"}}
+
+    assert (found(facts, "which the roles do not know") == []) is supported
+
+
+def test_a_kernel_older_than_any_supported_system_s_is_an_error() -> None:
+    facts = machine("vm")
+
+    assert found(facts | {"kernel": facts["kernel"] | {"release": "5.4.0-200-generic"}}, "older than") == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("version", "told", "severity"),
+    [
+        # Known failure 28.
+        *[("v1.35.0", None, "error"), ("v1.37.2", True, "error"), ("v1.37.2", False, "warning")],
+        *[("v1.34.9", None, "warning"), (None, None, "warning")],
+    ],
+)
+def test_cgroup_v1_is_held_against_the_kubelet_s_version(version: str | None, told: bool | None, severity: str) -> None:
+    facts = machine("no-gpu")
+    kubernetes = facts["kubernetes"] | {"version": version, "fail_cgroup_v1": told}
+
+    assert found(facts | {"kubernetes": kubernetes}, "cgroup v1") == [severity]
+
+
+def test_cgroup_v1_does_not_matter_without_a_kubelet() -> None:
+    facts = machine("no-gpu")
+
+    assert found(facts | {"kubernetes": facts["kubernetes"] | {"distribution": "none"}}, "cgroup v1") == []
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "severities"),
+    [(29 * 1024, ["error"]), (31 * 1024, ["warning"]), (200 * 1024, []), (0, ["error"])],
+)
+def test_little_free_space_is_an_error_and_a_small_share_a_warning(free_mib: int, severities: list[str]) -> None:
+    disk = {"path": "/var/lib/containerd", "free_mib": free_mib, "total_mib": 1000 * 1024}
+
+    assert found(machine("vm") | {"disks": [disk]}, "/var/lib/containerd") == severities
+
+
+@pytest.mark.parametrize(("state", "severities"), [(True, []), (False, ["warning"]), (None, ["info"])])
+def test_a_clock_that_nobody_keeps_is_told(state: bool | None, severities: list[str]) -> None:
+    assert found(machine("vm") | {"clock_synchronized": state}, "the clock") == severities
+
+
+# --- GPUs and driver: what the role nvidia_driver mends is a warning, else an error -----------------------
+
+
+@pytest.mark.parametrize(
+    ("sample", "words"),
+    [
+        ("smt-off", "nouveau holds"),  # known failure 18
+        ("epyc-nps4", "is loaded and 580.95.05 is installed"),  # known failure 13
+        ("epyc-nps4", "6 NVSwitches"),  # known failure 17
+    ],
+)
+def test_what_the_role_nvidia_driver_mends_stops_a_node_only_without_that_role(sample: str, words: str) -> None:
+    assert found(machine(sample), words, **DRIVER) == ["warning"]
+    assert found(machine(sample), words) == ["error"]
+
+
+def test_a_kernel_that_boots_next_without_headers_or_a_module_is_found() -> None:
+    # Known failure 14.
+    facts = machine("one-socket")
+    kernel = facts["kernel"] | {"installed": ["6.8.0-90-generic", "6.8.0-87-generic"]}
+
+    assert found(facts | {"kernel": kernel}, "neither a driver module nor headers", **DRIVER) == ["warning"]
+    kernel = kernel | {"headers": ["6.8.0-90-generic"]}
+    assert found(facts | {"kernel": kernel}, "was not built for it", **DRIVER) == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "system", "severities"),
+    [
+        # Known failure 19.
+        ({**DRIVER}, "debian", ["error"]),
+        ({**DRIVER, "nvidia_driver_own_key_enrolled": True}, "debian", []),
+        ({"nvidia_driver_source": "distro", "nvidia_driver_branch": 580}, "ubuntu", ["info"]),
+        ({"nvidia_driver_source": "distro", "nvidia_driver_branch": 580}, "debian", ["error"]),
+        ({}, "debian", ["error"]),
+    ],
+)
+def test_secure_boot_stops_a_driver_whose_modules_nobody_signed(
+    variables: dict[str, Any], system: str, severities: list[str]
+) -> None:
+    facts = machine("smt-off")
+    facts["os"]["id"] = system
+
+    assert found(facts, "secure boot", **variables) == severities
+
+
+def test_secure_boot_is_no_matter_once_a_driver_is_loaded() -> None:
+    assert found(machine("dgx-h100") | {"secure_boot": True}, "secure boot", **DRIVER) == []
+
+
+def test_a_gpu_that_nvidia_smi_does_not_show_is_an_error() -> None:
+    facts = machine("dgx-h100")
+    facts["smi"]["gpus"] = facts["smi"]["gpus"][:7]
+
+    assert found(facts, "0000:df:00.0, which is on the PCI bus", **DRIVER) == ["error"]
+
+
+def test_a_driver_that_does_not_answer_is_an_error() -> None:
+    facts = machine("dgx-h100") | {"smi": None, "smi_problem": "`nvidia-smi` did not answer within 20 s"}
+
+    assert found(facts, "did not answer within 20 s", **DRIVER) == ["error"]
+
+
+def test_a_gpu_that_is_passed_to_virtual_machines_is_an_error() -> None:
+    facts = machine("one-socket")
+    facts["gpus"][1]["driver"] = "vfio-pci"
+
+    assert found(facts, "vfio-pci holds the GPU 0000:41:00.0", **DRIVER) == ["error"]
+
+
+# --- CUDA: known failure 25 -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cuda", "branch", "passes"),
+    [
+        *[("13.0", 580, True), ("13.0", 575, False), ("12.6", 525, True), ("12.6", 520, False)],
+        *[("11.8", 450, True), ("11.8", 440, False), ("12.6.3", 580, True)],
+    ],
+)
+def test_the_branch_to_be_installed_has_to_run_the_image_s_cuda(cuda: str, branch: int, passes: bool) -> None:
+    plan = {"nvidia_driver_source": "cuda_repo", "nvidia_driver_branch": branch}
+
+    assert found(machine("smt-off"), "CUDA", preflight_cuda=cuda, **plan) == ([] if passes else ["error"])
+
+
+def test_without_the_role_nvidia_driver_the_node_s_own_driver_counts() -> None:
+    assert found(machine("vm"), "the node's driver is 550.163.01", preflight_cuda="13.0") == ["error"]
+    assert found(machine("vm"), "the training image has CUDA") == []
+    assert found(machine("smt-off"), "the node has no driver") == ["error"]
+
+
+def test_forward_compatibility_is_said_where_the_gate_is_closed() -> None:
+    fixes = [item["fix"] for item in findings(machine("vm"), preflight_cuda="13.0") if item["severity"] == "error"]
+
+    assert any("cuda-compat" in fix and "data-centre GPUs only" in fix for fix in fixes)
+
+
+def test_the_default_cuda_is_that_of_the_pinned_production_base() -> None:
+    cuda = load(ROLE / "defaults/main.yml")["preflight_cuda"]
+
+    assert f"-cuda{cuda}-" in base.production()
+
+
+# --- Network and ports ------------------------------------------------------------------------------------
+
+
+def test_a_rail_with_another_mtu_is_found_among_those_like_it() -> None:
+    assert found(machine("epyc-nps4"), "rail5 has MTU 1500, and 7 of the 8 interfaces", **DRIVER) == ["warning"]
+
+
+def test_a_link_that_came_up_slower_than_its_siblings_is_found() -> None:
+    facts = machine("dgx-h100")
+    next(nic for nic in facts["nics"] if nic["name"] == "ibp94s0")["speed_mbit"] = 100000
+
+    assert found(facts, "ibp94s0 has a speed of 100000 Mbit/s", **DRIVER) == ["warning"]
+
+
+def test_ports_of_a_bond_are_compared_even_if_they_are_two() -> None:
+    facts = machine("smt-off")
+    next(nic for nic in facts["nics"] if nic["name"] == "ens1f1")["speed_mbit"] = 10000
+
+    assert len(found(facts, "ens1f", **DRIVER)) == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"preflight_interfaces": ["eth9"]}, "no interface eth9"),
+        ({"preflight_interfaces": ["ens3f1"]}, "has no link"),
+        ({"preflight_link_mbit": 100000}, "ens3f0 runs at 25000 Mbit/s, less than 100000"),
+    ],
+)
+def test_interfaces_that_cannot_carry_training_are_errors(variables: dict[str, Any], words: str) -> None:
+    assert found(machine("one-socket"), words, **DRIVER, **variables) == ["error"]
+
+
+def test_an_interface_that_tells_no_speed_is_not_called_slow() -> None:
+    assert found(machine("vm"), "does not tell its speed", preflight_link_mbit=10000) == ["info"]
+
+
+@pytest.mark.parametrize(
+    ("ephemeral", "reserved", "severities"),
+    [
+        ([32768, 60999], "", []),
+        ([1024, 65535], "", ["warning"]),
+        ([1024, 65535], "20000-29499,29500-29510,30000-32767", []),
+        ([1024, 65535], "20000-29509", ["warning"]),
+        ([29505, 60999], "29505-32767", []),
+        ([], "", []),
+    ],
+)
+def test_ports_of_training_are_not_given_to_outgoing_connections(
+    ephemeral: list[int], reserved: str, severities: list[str]
+) -> None:
+    facts = machine("vm") | {"ports": {"ephemeral": ephemeral, "reserved": reserved, "listening": []}}
+
+    assert found(facts, "outgoing connections") == severities
+
+
+def test_the_ports_are_those_of_the_contract() -> None:
+    stores, others, _ = TABLES["__preflight_ports"].values()
+
+    assert stores == [contract.FIRST_STORE_PORT, contract.LAST_STORE_PORT]
+    assert others == [contract.RENDEZVOUS_PORT, contract.STATUS_PORT]
+
+
+# --- Arguments and report ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"preflight_cuda": "twelve"}, "preflight_cuda is twelve, which is no version"),
+        ({"preflight_cuda": "12"}, "Give two numbers with a dot"),
+        ({"preflight_cuda": "14.1"}, "known only for 11.x, 12.x, 13.x"),
+        ({"preflight_disk_gib": -1}, "preflight_disk_gib is -1"),
+        ({"preflight_link_mbit": -1}, "a speed is 0 Mbit/s or more"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(variables: dict[str, Any], words: str) -> None:
+    refusals = evaluate(ROLE, "__preflight_refusals", variables)
+
+    assert len(refusals) == 1
+    assert words in refusals[0]
+
+
+def test_the_defaults_are_refused_nowhere() -> None:
+    assert evaluate(ROLE, "__preflight_refusals", {}) == []
+
+
+def test_every_folder_that_is_measured_has_a_threshold() -> None:
+    disks = evaluate(ROLE, "__preflight_disks", {})
+    full = [{"path": path, "free_mib": 0, "total_mib": 1} for path in disks]
+
+    result = system_findings(machine("vm") | {"disks": full}, TABLES["__preflight_systems"], disks)
+
+    assert [item["severity"] for item in result] == ["error"] * len(disks)
+
+
+def test_the_text_has_severity_sentence_and_fix() -> None:
+    assert preflight.text([{"severity": "error", "what": "it is so.", "fix": "Do it."}]) == [
+        "error: it is so. -> Do it."
+    ]
