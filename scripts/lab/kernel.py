@@ -34,6 +34,7 @@ CHANGED_BY_NODES = (
     # playbooks/site.yml, besides fs.file-max.
     "fs.inotify.max_user_instances",
     "fs.inotify.max_user_watches",
+    "vm.max_map_count",
 )
 
 

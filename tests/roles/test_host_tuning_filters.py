@@ -84,10 +84,14 @@ def test_a_key_that_is_no_longer_asked_for_goes_back_unless_somebody_else_change
     assert host_tuning.sysctl_record(plan) == {}
 
 
-def test_only_values_that_differ_are_given_to_sysctl() -> None:
+def test_a_key_that_the_kernel_does_not_show_is_left_out_of_the_plan() -> None:
+    assert host_tuning.sysctl_plan([SOMAXCONN], {}, {"a.gone": {"before": "1", "set": "2"}}) == []
+
+
+def test_only_values_that_differ_are_written() -> None:
     plan = [{"key": "a.b", "live": "1", "wanted": "1 2"}, {"key": "c.d", "live": "3", "wanted": "3"}]
 
-    assert host_tuning.sysctl_settings(plan) == ["a.b=1 2"]
+    assert host_tuning.sysctl_values(plan) == {"a.b": "1 2"}
 
 
 @pytest.mark.parametrize("value", ["0", "00", "0x0", "-0", " 0", "0 1", "0\n"])
@@ -103,4 +107,15 @@ def test_other_values_of_the_same_key_do_no_harm(value: str) -> None:
 def test_findings_name_the_key_and_both_values() -> None:
     plan = [{"key": "a.b", "live": "1", "wanted": "2"}, {"key": "c.d", "live": "3", "wanted": "3"}]
 
-    assert host_tuning.kernel_findings(plan) == ["a.b is '1', not '2'"]
+    (finding,) = host_tuning.kernel_findings(plan)
+
+    assert (finding["severity"], finding["what"]) == ("error", "a.b is '1', not '2'.")
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", ["a.b from 2 to 1"]), ("2", []), ("0x10", []), ("fq", [])])
+def test_a_value_below_what_the_kernel_has_lowers_it(value: str, expected: list[str]) -> None:
+    assert host_tuning.lowering([{"key": "a.b", "value": value}], {"a.b": "2"}, ["a.b"]) == expected
+
+
+def test_only_keys_that_others_rely_on_may_not_be_lowered() -> None:
+    assert host_tuning.lowering([{"key": "a.b", "value": "1"}], {"a.b": "2"}, ["c.d"]) == []

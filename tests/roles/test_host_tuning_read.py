@@ -38,19 +38,23 @@ def test_one_call_reads_what_was_asked_for_and_what_the_record_adds(tmp_path: Pa
     record = {"sysctls": {"fs.file-max": {"before": "1", "set": "2"}}}
     (tmp_path / "record.json").write_text(json.dumps(record), encoding="utf-8")
 
+    (tmp_path / "here.conf").write_text("a = b\n", encoding="utf-8")
+
     result = run_module(
         {
             "record": str(tmp_path / "record.json"),
+            "files": {"sysctl": str(tmp_path / "here.conf"), "modules": str(tmp_path / "nothing.conf")},
             "sysctls": ["fs.nr_open"],
-            "programs": ["sh", "no-such-program"],
+            "congestion_control": "no-such",
         },
-        path="/usr/bin:/bin",
+        path="/usr/bin:/bin:/usr/sbin:/sbin",
     )
 
     assert result["record"] == record
+    assert result["files"] == {"sysctl": "a = b\n", "modules": ""}
     assert list(result["sysctls"]) == ["fs.file-max", "fs.nr_open"]
-    assert result["missing_programs"] == ["no-such-program"]
-    assert result["changed"] is False
+    assert "cubic" in result["congestion_controls"]
+    assert (result["congestion_module"], result["check_mode"], result["changed"]) == (False, False, False)
 
 
 def run_module(arguments: dict[str, Any], path: str) -> dict[str, Any]:

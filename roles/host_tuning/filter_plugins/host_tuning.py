@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_interface
 from typing import Any
 
 BUFFER_PER_BDP = 2
@@ -28,15 +29,18 @@ def sysctl_plan(
     ``record`` holds for each key that the role wrote on an earlier run the values ``before`` and ``set``. A live value
     that is no longer what the role set belongs to somebody else, and counts as the value before. ``written`` tells
     whether the value goes into the role's file; a kernel that has more than is asked for keeps its own. Keys of
-    ``record`` without a setting are no longer asked for and go back to what they were.
+    ``record`` without a setting are no longer asked for and go back to what they were. Keys that the kernel does not
+    show are left out.
     """
     plan = []
     for setting in settings:
+        if setting["key"] not in live:
+            continue
         before = _before(setting["key"], live, record)
         wanted = str(setting["value"]) if "value" in setting else _raised(before, int(setting["at_least"]))
         written = "value" in setting or wanted != before
         plan.append({**setting, "live": live[setting["key"]], "before": before, "wanted": wanted, "written": written})
-    for key in sorted(record.keys() - {setting["key"] for setting in settings}):
+    for key in sorted(record.keys() & live.keys() - {setting["key"] for setting in settings}):
         before = _before(key, live, record)
         plan.append({"key": key, "live": live[key], "before": before, "wanted": before, "written": False})
     return plan
@@ -52,9 +56,9 @@ def _raised(value: str, at_least: int) -> str:
     return " ".join([*others, str(max(int(last), at_least))])
 
 
-def sysctl_settings(plan: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What ``sysctl --write`` has to be given."""
-    return [f"{item['key']}={item['wanted']}" for item in plan if item["live"] != item["wanted"]]
+def sysctl_values(plan: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The values that have to be written."""
+    return {item["key"]: item["wanted"] for item in plan if item["live"] != item["wanted"]}
 
 
 def sysctl_record(plan: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
@@ -75,10 +79,45 @@ def _number(value: object) -> int | None:
         return None
 
 
-def kernel_findings(plan: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each sysctl that is not what it should be."""
+def lowering(settings: Sequence[Mapping[str, Any]], live: Mapping[str, str], keys: Sequence[str]) -> list[str]:
+    """A phrase for each of the ``settings`` among the ``keys`` that is less than the kernel has."""
+    phrases = []
+    for item in settings:
+        asked, has = _number(item["value"]), _number(live.get(item["key"], ""))
+        if item["key"] in keys and asked is not None and has is not None and asked < has:
+            phrases.append(f"{item['key']} from {has} to {asked}")
+    return phrases
+
+
+def shared_subnets(nics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """IPv4 subnets in which several interfaces have addresses, as ``10.0.0.0/24 (eth1, eth2)``."""
+    members: dict[str, list[str]] = {}
+    for nic in nics:
+        if nic["up"] and nic["kind"] in ("physical", "bond", "vlan"):
+            for subnet in {str(ip_interface(address).network) for address in nic["ipv4"]}:
+                members.setdefault(subnet, []).append(nic["name"])
+    return [f"{subnet} ({', '.join(names)})" for subnet, names in sorted(members.items()) if len(names) > 1]
+
+
+def kernel_findings(plan: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """A finding for each sysctl that is not what it should be."""
     return [
-        f"{item['key']} is {item['live']!r}, not {item['wanted']!r}" for item in plan if item["live"] != item["wanted"]
+        {
+            "severity": "error",
+            "what": f"{item['key']} is {item['live']!r}, not {item['wanted']!r}.",
+            "fix": "Run playbooks/site.yml.",
+        }
+        for item in plan
+        if item["live"] != item["wanted"]
+    ]
+
+
+def shown(plan: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Of each sysctl that is asked for: what it is, where that takes effect and why it is asked for."""
+    return [
+        {"key": item["key"], "value": item["live"], "reach": item["reach"], "reason": item["reason"]}
+        for item in plan
+        if "reach" in item
     ]
 
 
@@ -90,8 +129,11 @@ class FilterModule:
         return {
             "host_tuning_tcp_buffer": tcp_buffer,
             "host_tuning_sysctl_plan": sysctl_plan,
-            "host_tuning_sysctl_settings": sysctl_settings,
+            "host_tuning_sysctl_values": sysctl_values,
             "host_tuning_sysctl_record": sysctl_record,
             "host_tuning_kernel_findings": kernel_findings,
+            "host_tuning_shown": shown,
             "host_tuning_harmful": harmful,
+            "host_tuning_lowering": lowering,
+            "host_tuning_shared_subnets": shared_subnets,
         }

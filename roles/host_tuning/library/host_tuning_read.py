@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,25 @@ DOCUMENTATION = r"""
 module: host_tuning_read
 short_description: Read what the role host_tuning decides on
 description:
-  - Reads the role's record and kernel values. Changes nothing.
+  - Reads the role's record and files, and kernel values. Changes nothing.
 options:
   record:
     description: Path of the role's record.
     type: path
+    required: true
+  files:
+    description: Paths of the role's other files by any name.
+    type: dict
     required: true
   sysctls:
     description: Keys of the kernel values to read, beside those of the record.
     type: list
     elements: str
     required: true
-  programs:
-    description: Names of programs to look for.
-    type: list
-    elements: str
-    default: []
+  congestion_control:
+    description: Name of the congestion control whose kernel module to look for; empty for none.
+    type: str
+    required: true
 """
 
 RETURN = r"""
@@ -37,25 +41,48 @@ record:
   description: The record, empty where none is there.
   returned: always
   type: dict
+files:
+  description: Texts of O(files) by their names, empty where a file is not there.
+  returned: always
+  type: dict
 sysctls:
   description: Kernel values by key, words joined by one space; without the keys that this kernel does not show.
   returned: always
   type: dict
-missing_programs:
-  description: Those of O(programs) that are not there.
+read_only:
+  description: Those of the keys that cannot be written, as in a container without privileges.
   returned: always
   type: list
+congestion_controls:
+  description: Congestion controls that the kernel has loaded.
+  returned: always
+  type: list
+congestion_module:
+  description: Whether the running kernel has a module for O(congestion_control).
+  returned: always
+  type: bool
+check_mode:
+  description: Whether nothing may be changed. C(ansible_check_mode) does not tell where a play sets C(check_mode).
+  returned: always
+  type: bool
 """
+
+PROC_SYS = Path("/proc/sys")
+AVAILABLE = "net.ipv4.tcp_available_congestion_control"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, empty where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
 
 
 def read_record(path: Path) -> dict[str, Any]:
     """The record, empty where there is none. Raises ValueError for one that was damaged."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    try:
-        record: dict[str, Any] = json.loads(text)
+        record: dict[str, Any] = json.loads(read_text(path) or "{}")
     except ValueError as error:
         raise ValueError(
             f"{path} is not JSON ({error}). Remove it; the values of before are then not known."
@@ -63,35 +90,55 @@ def read_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def read_sysctls(keys: Sequence[str], root: Path = Path("/proc/sys")) -> dict[str, str]:
+def file_of(key: str, root: Path = PROC_SYS) -> Path:
+    """Where the kernel shows a sysctl."""
+    return root.joinpath(*key.split("."))
+
+
+def read_sysctls(keys: Sequence[str], root: Path = PROC_SYS) -> dict[str, str]:
     """Kernel values by key, without those that are not there or cannot be read."""
     values = {}
     for key in keys:
         try:
-            values[key] = " ".join(root.joinpath(*key.split(".")).read_text(encoding="utf-8").split())
+            values[key] = " ".join(file_of(key, root).read_text(encoding="utf-8").split())
         except OSError:
             continue
     return values
 
 
+def has_module(module: AnsibleModule, name: str) -> bool:
+    """Whether the running kernel has a module (or has built in) ``tcp_NAME``."""
+    modinfo = module.get_bin_path("modinfo")
+    if not name or modinfo is None:
+        return False
+    status, _, _ = module.run_command([modinfo, "--field", "name", f"tcp_{name}"])
+    return bool(status == 0)
+
+
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
-    record = read_record(Path(module.params["record"]))
+    params = module.params
+    record = read_record(Path(params["record"]))
+    sysctls = read_sysctls(sorted({*params["sysctls"], *record.get("sysctls", {})}))
     return {
         "record": record,
-        "sysctls": read_sysctls(sorted({*module.params["sysctls"], *record.get("sysctls", {})})),
-        "missing_programs": [name for name in module.params["programs"] if module.get_bin_path(name) is None],
+        "files": {name: read_text(Path(path)) for name, path in params["files"].items()},
+        "sysctls": sysctls,
+        "read_only": [key for key in sysctls if not os.access(file_of(key), os.W_OK)],
+        "congestion_controls": read_sysctls([AVAILABLE]).get(AVAILABLE, "").split(),
+        "congestion_module": has_module(module, params["congestion_control"]),
+        "check_mode": module.check_mode,
     }
 
 
 def main() -> None:
     """Ansible's entry point."""
-    names = {"type": "list", "elements": "str"}
     module = AnsibleModule(
         argument_spec={
             "record": {"type": "path", "required": True},
-            "sysctls": {**names, "required": True},
-            "programs": {**names, "default": []},
+            "files": {"type": "dict", "required": True},
+            "sysctls": {"type": "list", "elements": "str", "required": True},
+            "congestion_control": {"type": "str", "required": True},
         },
         supports_check_mode=True,
     )
