@@ -148,6 +148,6 @@ def test_one_call_reads_all_on_a_machine_without_any_of_it(tmp_path: Path) -> No
     )
     result = json.loads(output.partition("=>")[2])
 
-    assert result["changed"] is False
+    assert (result["changed"], result["check_mode"]) == (False, False)
     assert (result["record"], result["modules_text"], result["memlock"]) == ({}, "", [])
     assert (result["acs"], result["iommu"], result["missing_programs"]) == ({}, {}, ["no-such-program"])

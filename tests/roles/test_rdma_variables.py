@@ -175,7 +175,7 @@ def test_a_roce_port_without_an_address_of_the_family_is_named_with_its_interfac
 def test_different_gid_indexes_cannot_be_one_variable() -> None:
     described = node(hca(layer="Ethernet"), hca("mlx5_1", layer="Ethernet", gids=[MAPPED | {"index": 5}]))
 
-    assert findings(described, "warning") == ["the RoCE ports need different GID indexes (3, 5)."]
+    assert findings(described, "warning") == ["The RoCE ports need different GID indexes (3, 5)."]
 
 
 def test_roce_says_what_is_not_checked() -> None:
@@ -196,7 +196,7 @@ def test_memlock_below_what_is_asked_is_an_error_unless_container_runtime_waits_
     waits = described | {"container_runtime_report": {"status": "waiting", "why": "containerd waits."}}
 
     assert findings(described, "error") == [
-        "containers may lock 8388608 bytes of memory (memlock of containerd), less than infinity."
+        "Containers may lock 8388608 bytes of memory (memlock of containerd), less than infinity."
     ]
     assert findings(described, "error", least_memlock=8388608) == []
     assert on("__rdma_status", waits) == "waiting"
@@ -206,7 +206,7 @@ def test_memlock_below_what_is_asked_is_an_error_unless_container_runtime_waits_
 def test_memlock_of_a_runtime_that_does_not_run_is_not_known() -> None:
     (what,) = findings(node(hca(), read={"memlock": []}), "warning")
 
-    assert what.startswith("no container runtime runs")
+    assert what.startswith("No container runtime runs")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_acs_and_iommu_are_warned_of_on_machines_only() -> None:
     acs, iommu = findings(node(hca(), read=read), "warning")
 
     assert acs == "ACS sends traffic between GPUs and RDMA devices through the CPU at 0000:15:01.0."
-    assert iommu == "the IOMMU translates each access of 0000:19:00.0."
+    assert iommu == "The IOMMU translates each access of 0000:19:00.0."
     assert findings(node(hca(), read=read, virtual_machine="kvm"), "warning") == []
 
 

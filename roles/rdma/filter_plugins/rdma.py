@@ -139,7 +139,7 @@ def _gids(ports: Sequence[Mapping[str, Any]], grade: str, family: str) -> Iterat
             yield _finding(grade, what, f"Give {where} {words} address, or change rdma_gid_family")
     indexes = sorted({port["gid_index"] for port in roce} - {None})
     if len(indexes) > 1:
-        what = f"the RoCE ports need different GID indexes ({', '.join(map(str, indexes))})"
+        what = f"The RoCE ports need different GID indexes ({', '.join(map(str, indexes))})"
         yield _finding("warning", what, "Leave NCCL_IB_GID_INDEX unset: NCCL 2.21 and newer choose for each port")
 
 
@@ -175,12 +175,12 @@ def stack_findings(hcas: Sequence[Mapping[str, Any]], node: Mapping[str, Any], w
 def memlock_findings(node: Mapping[str, Any], service: str, least: str) -> list[Finding]:
     """Whether containers may lock the memory that RDMA registers. NCCL falls back to TCP without a word if not."""
     if not node["memlock"]:
-        what = "no container runtime runs, so that the limit of its containers (memlock) is not known"
+        what = "No container runtime runs, so that the limit of its containers (memlock) is not known"
         return [_finding("warning", what, "Install and start it, then run again")]
     low = [limit for limit in node["memlock"] if less(limit, least)]
     if not low:
         return []
-    what = f"containers may lock {low[0]} bytes of memory (memlock of {service}), less than {least}"
+    what = f"Containers may lock {low[0]} bytes of memory (memlock of {service}), less than {least}"
     return [_finding("error", what, "Role container_runtime sets it; it holds after a restart of the service")]
 
 
@@ -199,11 +199,11 @@ def path_findings(
         )
     translated = [device for device, kind in node["iommu"].items() if kind.startswith("DMA")]
     if translated:
-        what = f"the IOMMU translates each access of {_few(translated)}"
+        what = f"The IOMMU translates each access of {_few(translated)}"
         found.append(_finding("warning", what, "Boot with iommu=pt, or switch the IOMMU off in the firmware"))
     far = [entry["gpu"] for entry in near if entry["class"] in ("PHB", "NODE", "SYS")]
     if far:
-        what = f"no RDMA device shares a PCI switch with {_few(far)}; NCCL then copies through host memory"
+        what = f"No RDMA device shares a PCI switch with {_few(far)}; NCCL then copies through host memory"
         found.append(_finding("info", what, "NCCL_NET_GDR_LEVEL allows longer ways; measure before you set it"))
     return found
 

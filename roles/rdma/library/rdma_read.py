@@ -99,6 +99,10 @@ missing_programs:
   description: Those of O(programs) that are not there.
   returned: always
   type: list
+check_mode:
+  description: Whether nothing may be changed. C(ansible_check_mode) does not tell where a play sets C(check_mode).
+  returned: always
+  type: bool
 """
 
 PCI = Path("/sys/bus/pci/devices")
@@ -244,6 +248,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "acs": read_acs(params["bridges"]),
         "iommu": read_iommu(params["devices"]),
         "missing_programs": [name for name in params["programs"] if module.get_bin_path(name) is None],
+        "check_mode": module.check_mode,
     }
 
 
