@@ -242,8 +242,9 @@ def test_unused_gids_are_left_out(tmp_path: Path) -> None:
 def test_drop_ins_of_the_running_kubelet_speak_last(tmp_path: Path) -> None:
     put(tmp_path / "proc/7/cmdline", "/usr/bin/kubelet\0--config\0/etc/k/config.yaml\0--config-dir=/etc/k/d\0")
     put(tmp_path / "etc/k/config.yaml", "failCgroupV1: true\n")
-    put(tmp_path / "etc/k/d/20.conf", '{"failCgroupV1": true}\n')
-    put(tmp_path / "etc/k/d/90.conf", "apiVersion: v1\nfailCgroupV1: false\n")
+    put(tmp_path / "etc/k/d/20.conf", "apiVersion: v1\nfailCgroupV1: true\n")
+    put(tmp_path / "etc/k/d/90.conf", '{"apiVersion": "v1", "failCgroupV1": false}\n')
+    put(tmp_path / "etc/k/d/95.conf", "apiVersion: v1\n# failCgroupV1: true\n")
     put(tmp_path / "etc/k/d/99.yaml", "failCgroupV1: true\n")
     units = cluster.parse_units("Id=kubelet.service\nLoadState=loaded\nActiveState=active\nMainPID=7\n")
 

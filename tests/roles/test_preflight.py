@@ -9,6 +9,7 @@ import pytest
 
 from rankzero import contract
 from roles.preflight.filter_plugins import preflight
+from roles.preflight.filter_plugins.preflight_network import interfaces_told
 from roles.preflight.filter_plugins.preflight_system import system_findings
 from scripts.cache import REPO
 from scripts.image import base
@@ -282,7 +283,22 @@ def test_the_ports_are_those_of_the_contract() -> None:
     stores, others, _ = TABLES["__preflight_ports"].values()
 
     assert stores == [contract.FIRST_STORE_PORT, contract.LAST_STORE_PORT]
-    assert others == [contract.RENDEZVOUS_PORT, contract.STATUS_PORT]
+    assert others == TABLES["__preflight_fixed_ports"] == [contract.RENDEZVOUS_PORT, contract.STATUS_PORT]
+
+
+def test_a_port_that_something_listens_on_is_told() -> None:
+    facts = machine("vm")
+    facts["ports"]["listening"] = [22, 29500]
+
+    assert found(facts, "listens on 29500,") == ["info"]
+
+
+def test_the_interfaces_that_lead_out_of_the_node_are_in_the_report() -> None:
+    told = interfaces_told(machine("smt-off"))
+
+    assert [nic["name"] for nic in told] == ["bond0", "bond0.40", "ens1f0", "ens1f1"]
+    assert [nic["name"] for nic in interfaces_told(machine("no-gpu"))] == ["eth0"]
+    assert told[0] == {"name": "bond0", "mtu": 9000, "speed_mbit": 200000, "up": True}
 
 
 # --- Arguments and report ---------------------------------------------------------------------------------

@@ -118,11 +118,35 @@ def _small_frames(facts: Facts, jumbo_mbit: int) -> Iterator[Finding]:
         }
 
 
-def port_findings(ports: Facts, needed: Mapping[str, Sequence[int]]) -> list[Finding]:
-    """Whether outgoing connections of the node may take a port that is ``needed`` (first and last by purpose).
+def interfaces_told(facts: Facts) -> list[dict[str, Any]]:
+    """MTU, speed and link of the interfaces that lead out of the node."""
+    return [
+        {key: nic[key] for key in ("name", "mtu", "speed_mbit", "up")}
+        for nic in facts["nics"]
+        if nic["kind"] in ("physical", "bond", "vlan") or nic["name"] == facts["default_interface"]
+    ]
 
-    Pods with a network of their own have ports of their own; this is about pods with the node's.
+
+def port_findings(ports: Facts, needed: Mapping[str, Sequence[int]], fixed: Sequence[int]) -> list[Finding]:
+    """Whether something else has, or may get, a port that is ``needed`` (first and last by purpose).
+
+    ``fixed`` are the ports that a run cannot choose. Pods with a network of their own have ports of their own; this is
+    about pods with the node's.
     """
+    return [*_taken(ports["listening"], fixed), *_given_away(ports, needed)]
+
+
+def _taken(listening: Sequence[int], fixed: Sequence[int]) -> Iterator[Finding]:
+    taken = [port for port in fixed if port in listening]
+    if taken:
+        yield {
+            "severity": "info",
+            "what": f"something on the node listens on {' and '.join(map(str, taken))}, which hostNetwork runs use.",
+            "fix": "If it is no run of yours, `ss -tlnp` names it; a run can take other ports.",
+        }
+
+
+def _given_away(ports: Facts, needed: Mapping[str, Sequence[int]]) -> list[Finding]:
     if not ports["ephemeral"]:
         return []
     first, last = ports["ephemeral"]
@@ -162,4 +186,8 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by the names that the role's YAML uses."""
-        return {"preflight_network_findings": network_findings, "preflight_port_findings": port_findings}
+        return {
+            "preflight_network_findings": network_findings,
+            "preflight_port_findings": port_findings,
+            "preflight_interfaces_told": interfaces_told,
+        }

@@ -101,7 +101,7 @@ def _fail_cgroup_v1(root: Path, process: str) -> bool | None:
     config = root / options.get("config", "var/lib/kubelet/config.yaml").lstrip("/")
     told = None
     for file in (config, *(path for path in files.entries(folder) if path.suffix == ".conf")):
-        found = re.search(r"^\s*[\"']?failCgroupV1[\"']?\s*:\s*(true|false)\b", files.text(file), re.MULTILINE)
+        found = re.search(r"^[^#\n]*\bfailCgroupV1[\"']?\s*:\s*(true|false)\b", files.text(file), re.MULTILINE)
         told = found[1] == "true" if found else told
     return told
 
