@@ -33,11 +33,10 @@ def load_specs(repo: Path = REPO) -> dict[str, Spec]:
     files = {path.parts[-3]: path for path in sorted(repo.glob("roles/*/meta/argument_specs.yml"))}
     specs: dict[str, Spec] = {}
     for owner, path in {**files, PLAYBOOKS: repo / "playbooks/vars/arguments.yml"}.items():
-        points = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
-        # An argument of two entry points is described in full where it comes first, in main.
-        specs[owner] = {
-            name: option for point in reversed(points.values()) for name, option in point.get("options", {}).items()
-        }
+        specs[owner] = {}
+        for point in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
+            for name, option in point.get("options", {}).items():
+                specs[owner].setdefault(name, option)
     return specs
 
 

@@ -58,9 +58,9 @@ def line(node: Node, ended_early: str) -> tuple[str, str]:
     return "done", f"skipped: {', '.join(skipped)}" if skipped else ""
 
 
-def failure(task: str, message: str) -> str:
-    """One line on a task that failed."""
-    text = " ".join(message.split())
+def failure(task: str, message: object) -> str:
+    """One line on a task that failed; the roles give several sentences as a list."""
+    text = " ".join((" ".join(map(str, message)) if isinstance(message, list) else str(message)).split())
     fix = next((f" Fix: {advice}" for pattern, advice in FIXES.items() if re.search(pattern, text)), "")
     return f"{task}: {text}{fix}"
 
@@ -83,11 +83,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._nodes: dict[str, Node] = {}
-        self._batched = False
+        self._batched = self._changes = False
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """A play whose nodes are taken in batches is the one that changes them."""
         self._batched = bool(play.serial)
+        self._changes |= self._batched
 
     def v2_runner_on_ok(self, result: Any) -> None:
         """Keep the list of nodes, and what a role reports."""
@@ -104,10 +105,11 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
                 node.reports[role[1]] = value
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Keep the first failure of a node."""
+        """Keep the first failure of a node; with several items, that of the first that failed."""
         node = self._nodes.get(result._host.get_name())
         if node and not ignore_errors and not node.failure:
-            node.failure = failure(result._task.get_name(), str(result._result.get("msg", "")))
+            told = next((item for item in result._result.get("results", []) if item.get("failed")), result._result)
+            node.failure = failure(result._task.get_name(), told.get("msg", ""))
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep why a node could not be reached."""
@@ -116,8 +118,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             node.unreachable = " ".join(str(result._result.get("msg", "")).split()).rstrip(".")
 
     def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002
-        """The last word of a run."""
-        if self._nodes:
+        """The last word of a run; of one that changes nothing, only on nodes that it could not look at."""
+        nodes = {name: node for name, node in self._nodes.items() if self._changes or node.failure or node.unreachable}
+        if nodes:
             self._display.banner("NODES")
-            for text in table(self._nodes):
+            for text in table(nodes):
                 self._display.display(text)

@@ -10,9 +10,20 @@ from tests.roles.templating import load
 PROFILE_NAMES = load(REPO / "roles/node_profile/vars/main/names.yml")
 
 
-def test_node_profile_writes_the_profile_labels_of_the_contract() -> None:
-    assert PROFILE_NAMES["__node_profile_label_profile"] == contract.LABEL_NODE_PROFILE
-    assert PROFILE_NAMES["__node_profile_label_hash"] == contract.LABEL_NODE_PROFILE_HASH
+def test_node_profile_writes_the_labels_and_annotations_of_the_contract() -> None:
+    ours = {name.removeprefix("__node_profile_"): value for name, value in PROFILE_NAMES.items()}
+
+    assert {name: value for name, value in ours.items() if name.startswith(("label_", "annotation_"))} == {
+        "label_profile": contract.LABEL_NODE_PROFILE,
+        "label_hash": contract.LABEL_NODE_PROFILE_HASH,
+        "label_gpu_count": contract.LABEL_GPU_COUNT,
+        "label_driver_branch": contract.LABEL_DRIVER_BRANCH,
+        "label_cpu_manager": contract.LABEL_CPU_MANAGER,
+        "annotation_interfaces": contract.ANNOTATION_INTERFACES,
+        "annotation_hcas": contract.ANNOTATION_HCAS,
+        "annotation_rails": contract.ANNOTATION_RAILS,
+    }
+    assert ours["file"] == contract.NODE_PROFILE_FILE
     assert len(node_profile.profile_hash({})) == 12
 
 

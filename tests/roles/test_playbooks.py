@@ -5,11 +5,8 @@ Runs of ansible-playbook on this machine under several names; the roles' own wor
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 import yaml
 
 from scripts.cache import REPO
+from tests.roles.running import Run, ansible_playbook
 from tests.roles.templating import load
 
 PLAYBOOKS = REPO / "playbooks"
@@ -33,34 +31,6 @@ AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port"
 LEAVE = {"container_runtime_restart_ok": True}
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a run has told."""
-
-    status: int
-    output: str
-
-    @property
-    def begun(self) -> list[str]:
-        """The batches, in their order."""
-        return list(dict.fromkeys(self._after("begun with ")))
-
-    @property
-    def ended(self) -> set[str]:
-        """The nodes that came to the end."""
-        return set(self._after("ended "))
-
-    @property
-    def summary(self) -> dict[str, str]:
-        """The last word on each node."""
-        _, _, text = self.output.partition("\nNODES ")
-        lines = (line.split(maxsplit=1) for line in text.splitlines()[1:] if line.startswith("node-"))
-        return {name: " ".join(rest.split()) for name, rest in lines}
-
-    def _after(self, word: str) -> list[str]:
-        return [line.partition(word)[2] for line in self.output.splitlines() if word + "node-" in line]
-
-
 def run(folder: Path, hosts: dict[str, dict[str, Any]], *words: str, group: str = "training_nodes") -> Run:
     """Run site.yml on ``hosts`` with their variables, its roles replaced by :data:`ANSWERS`."""
     shutil.copytree(PLAYBOOKS, folder / "playbooks", dirs_exist_ok=True)
@@ -72,17 +42,7 @@ def run(folder: Path, hosts: dict[str, dict[str, Any]], *words: str, group: str 
     local = {name: {"ansible_connection": "local"} | variables for name, variables in hosts.items()}
     inventory[group]["hosts"] = local
     (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
-    program = Path(sys.executable).parent / "ansible-playbook"
-    done = subprocess.run(
-        [program, "--inventory", folder / "inventory.yml", folder / "playbooks/site.yml", *words],
-        cwd=REPO,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return Run(done.returncode, done.stdout)
+    return ansible_playbook(folder / "playbooks/site.yml", folder / "inventory.yml", *words)
 
 
 def test_both_playbooks_that_change_nodes_take_them_in_the_same_order() -> None:
