@@ -36,6 +36,11 @@ class Run:
         rows = (line.split() for line in text.partition("\n\n")[0].splitlines()[1:])
         return {name: " ".join(words) for name, *words in rows}
 
+    @property
+    def states(self) -> list[str]:
+        """The first word of the last word on each node."""
+        return [told.partition(" ")[0] for told in self.summary.values()]
+
     def _after(self, word: str) -> list[str]:
         return [line.partition(word)[2] for line in self.output.splitlines() if word + "node-" in line]
 
