@@ -1,7 +1,7 @@
 """Ansible action of the playbooks: refuse variables that cannot be right, of all nodes at once, before any is touched.
 
 Runs where Ansible runs and connects to no node. Its result has for each node of ``group`` what the playbooks decide on:
-``domain``, and ``leave``, the permissions to interrupt work that its variables give.
+the playbooks' own variables, and ``leave``, the permissions to interrupt work that its variables give.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             plan[node] = {
                 "domain": valid.get("failure_domain", ""),
                 "serial": valid.get("site_serial", "1"),
+                "reset_also": valid.get("site_reset_also", []),
                 "leave": permissions(valid),
             }
         refused = [*gathered(sentences), *refused_serials(node["serial"] for node in plan.values())]

@@ -26,6 +26,10 @@ ANSWERS: list[dict[str, Any]] = [
     {"ansible.builtin.ping": {}},
     {"ansible.builtin.debug": {"msg": "ended {{ inventory_hostname }}"}},
 ]
+LOOK: dict[str, Any] = {
+    "ansible.builtin.fail": {"msg": "no disk"},
+    "when": "inventory_hostname == unfit | default('')",
+}
 AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
 """Nothing listens on the port of `discard`."""
 LEAVE = {"container_runtime_restart_ok": True}
@@ -38,6 +42,9 @@ def run(folder: Path, hosts: dict[str, dict[str, Any]], *words: str, group: str 
     *parts, play = load(PLAYBOOKS / "site.yml")
     kept = {key: value for key, value in play.items() if key not in ("roles", "become")}
     (folder / "playbooks/site.yml").write_text(yaml.safe_dump([*parts, kept | {"tasks": ANSWERS}]))
+    (look,) = load(PLAYBOOKS / "parts/preflight.yml")
+    look = {key: value for key, value in look.items() if key not in ("roles", "become")} | {"tasks": [LOOK]}
+    (folder / "playbooks/parts/preflight.yml").write_text(yaml.safe_dump([look]))
     inventory = {group: {"hosts": hosts, "vars": {"ansible_python_interpreter": sys.executable}}}
     local = {name: {"ansible_connection": "local"} | variables for name, variables in hosts.items()}
     inventory[group]["hosts"] = local
@@ -64,6 +71,13 @@ def test_without_leave_to_interrupt_all_nodes_are_taken_at_once_and_a_failed_one
     assert done.begun == ["node-1+node-2+node-3"]
     assert done.ended == {"node-2", "node-3"}
     assert done.status == 2
+
+
+def test_a_node_that_preflight_refuses_is_left_out_and_the_others_are_prepared(tmp_path: Path) -> None:
+    done = run(tmp_path, dict.fromkeys(NODES, LEAVE), "-e", "unfit=node-1")
+
+    assert (done.status, done.begun, done.ended) == (2, ["node-2", "node-3"], {"node-2", "node-3"})
+    assert done.summary["node-1"] == "failed ansible.builtin.fail: no disk"
 
 
 def test_with_leave_one_node_is_taken_after_the_other(tmp_path: Path) -> None:
