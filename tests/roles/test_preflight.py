@@ -18,7 +18,7 @@ from tests.roles.templating import evaluate, load
 ROLE = REPO / "roles/preflight"
 TABLES = load(ROLE / "vars/main/tables.yml")
 DRIVER = {"nvidia_driver_source": "cuda_repo", "nvidia_driver_branch": 580}
-"""What the play says where the role nvidia_driver takes part."""
+"""What the inventory says where the role nvidia_driver takes care of the driver."""
 
 
 def machine(sample: str) -> Any:
@@ -27,8 +27,9 @@ def machine(sample: str) -> Any:
 
 
 def findings(facts: Any, **variables: Any) -> list[dict[str, str]]:
-    """What the role finds."""
-    found: list[dict[str, str]] = evaluate(ROLE, "__preflight_findings", {"machine_facts": facts, **variables})
+    """What the role finds; without variables, where nobody takes care of the driver."""
+    scope = {"machine_facts": facts, "role_path": str(ROLE), "nvidia_driver_source": "none", **variables}
+    found: list[dict[str, str]] = evaluate(ROLE, "__preflight_findings", scope)
     return found
 
 
@@ -133,6 +134,16 @@ def test_a_clock_that_nobody_keeps_is_told(state: bool | None, severities: list[
 def test_what_the_role_nvidia_driver_mends_stops_a_node_only_without_that_role(sample: str, words: str) -> None:
     assert found(machine(sample), words, **DRIVER) == ["warning"]
     assert found(machine(sample), words) == ["error"]
+
+
+def test_the_role_nvidia_driver_takes_part_as_its_defaults_say_unless_the_inventory_says_otherwise() -> None:
+    defaults = load(REPO / "roles/nvidia_driver/defaults/main.yml")
+
+    plan = evaluate(ROLE, "__preflight_driver_plan", {"role_path": str(ROLE)})
+
+    assert plan["source"] == defaults["nvidia_driver_source"] != "none"
+    assert plan["branch"] == defaults["nvidia_driver_branch"]
+    assert evaluate(ROLE, "__preflight_driver_plan", {"role_path": str(ROLE), **DRIVER})["branch"] == 580
 
 
 def test_a_kernel_that_boots_next_without_headers_or_a_module_is_found() -> None:
