@@ -1,4 +1,4 @@
-"""The module that reads a node, as Ansible runs it with the role's own parts."""
+"""The role machine as Ansible runs it, on this machine."""
 
 from __future__ import annotations
 
@@ -7,46 +7,70 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from scripts import command
 from scripts.cache import REPO
+from tests.roles.running import Run, ansible_playbook
+from tests.roles.templating import load
 
-DEFINED = REPO / "roles/machine/library/machine_read.py"
-
-
-def test_one_call_reads_this_machine_and_changes_nothing() -> None:
-    result = read()
-
-    assert result["changed"] is False
-    assert result["memory_mib"] > 0
-    assert [cpu["cpu"] for cpu in result["cpus"]["cpus"]] == result["cpus"]["online"]
-    assert "lo" in {nic["name"] for nic in result["nics"]}
+NOT_FACTS = ("changed", "failed")
+"""What Ansible adds to every result."""
 
 
-def read() -> dict[str, Any]:
-    """The facts of this machine."""
-    output = command.run(
-        [
-            *(Path(sys.executable).parent / "ansible", "localhost", "--connection", "local", "--one-line"),
-            *("--playbook-dir", REPO / "roles/machine", "--module-name", "machine_read"),
-            *("--extra-vars", f"ansible_python_interpreter={sys.executable}"),
-        ],
-        cwd=REPO,
-        env={"PATH": "/usr/bin:/bin", "ANSIBLE_MODULE_UTILS": str(REPO / "roles/machine/module_utils")},
+def run(folder: Path, **variables: Any) -> Run:
+    """Run the role on this machine and keep what it leaves in ``folder``."""
+    keep = {
+        "content": "{{ {'facts': machine_facts, 'node': __machine_node} | to_json }}",
+        "dest": f"{folder}/left.json",
+    }
+    play = {
+        "hosts": "nodes",
+        "gather_facts": False,
+        "roles": ["machine"],
+        "tasks": [{"ansible.builtin.copy": keep}],
+    }
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    (folder / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
+    (folder / "inventory.yml").write_text(
+        yaml.safe_dump({"nodes": {"hosts": {"here": None}, "vars": local | variables}}), encoding="utf-8"
     )
-    result: dict[str, Any] = json.loads(output.partition("=>")[2])
+    return ansible_playbook(folder / "play.yml", folder / "inventory.yml")
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the role leaves of this machine."""
+    folder = tmp_path_factory.mktemp("machine")
+    assert run(folder, machine_node_name="worker-7").status == 0
+    result: dict[str, Any] = json.loads((folder / "left.json").read_text(encoding="utf-8"))
     return result
 
 
-def test_every_fact_is_described() -> None:
-    described = {key for key in read() if key not in ("changed", "failed", "invocation", "ansible_facts")}
+def test_one_call_reads_this_machine_and_changes_nothing(left: dict[str, Any]) -> None:
+    facts = left["facts"]
 
-    assert described <= set(documented()) | {"virtual_machine", "smi_problem"}
+    assert facts["changed"] is False
+    assert facts["memory_mib"] > 0
+    assert [cpu["cpu"] for cpu in facts["cpus"]["cpus"]] == facts["cpus"]["online"]
+    assert "lo" in {nic["name"] for nic in facts["nics"]}
 
 
-def documented() -> dict[str, Any]:
-    """The module's RETURN."""
-    text = DEFINED.read_text(encoding="utf-8").split('RETURN = r"""')[1].split('"""')[0]
-    result: dict[str, Any] = yaml.safe_load(text)
-    return result
+def test_the_node_s_name_can_be_given(left: dict[str, Any]) -> None:
+    assert left["node"] == "worker-7"
+
+
+def test_every_fact_is_described_and_in_the_samples(left: dict[str, Any]) -> None:
+    text = (REPO / "roles/machine/library/machine_read.py").read_text(encoding="utf-8")
+    described = yaml.safe_load(text.split('RETURN = r"""')[1].split('"""')[0])
+    facts = set(left["facts"]) - set(NOT_FACTS)
+
+    assert facts == set(described) == set(load(REPO / "tests/roles/samples/vm.yml"))
+
+
+def test_a_kubeconfig_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    result = run(tmp_path, machine_kubeconfig="/nowhere/config")
+
+    assert result.status != 0
+    assert "machine_kubeconfig is /nowhere/config, which is no file" in " ".join(result.output.split())
+    assert not (tmp_path / "left.json").exists()

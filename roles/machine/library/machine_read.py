@@ -34,7 +34,11 @@ kernel:
   returned: always
   type: dict
 container:
-  description: What kind of container the node is, as systemd calls it; empty for none. Likewise C(virtual_machine).
+  description: What kind of container the node is, as systemd calls it; empty for none.
+  returned: always
+  type: str
+virtual_machine:
+  description: What kind of virtual machine the node is or runs in, as systemd calls it; empty for none.
   returned: always
   type: str
 cgroup_version:
@@ -79,9 +83,13 @@ driver:
   type: dict
 smi:
   description: >-
-    C(gpus), C(driver), C(cuda) and C(topology) as nvidia-smi tells them; null with the reason in C(smi_problem).
+    C(gpus), C(driver), C(cuda) and C(topology) as nvidia-smi tells them; null where it tells nothing.
   returned: always
   type: dict
+smi_problem:
+  description: Why nvidia-smi tells nothing, a sentence; empty where it does.
+  returned: always
+  type: str
 cpus:
   description: >-
     Numbers of the CPUs C(online) and C(offline); for each online one its C(core), C(socket) and NUMA C(node).
