@@ -241,34 +241,36 @@ def test_a_unit_that_is_not_kubeadm_s_is_refused_unless_it_names_a_folder_itself
     assert refusals(live=read(environment={}, has_folder_option=True)) == []
 
 
-@pytest.mark.parametrize(
-    ("environment", "refused"),
-    [
-        ([], True),
-        ([{"name": "PASS_DEVICE_SPECS", "value": "false"}], True),
-        ([{"name": "PASS_DEVICE_SPECS", "value": "true"}], False),
-        ([{"name": "DEVICE_LIST_STRATEGY", "value": "cdi-cri"}], False),
-    ],
-    ids=["default", "off", "on", "CDI"],
-)
-def test_a_device_plugin_that_would_lose_the_gpus_is_refused(environment: list[dict[str, str]], refused: bool) -> None:
-    """Known failure B 4."""
-    container = {"image": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0", "env": environment}
-    one = {
+NVIDIA, HAMI = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0", "docker.io/projecthami/hami:v2.10.0"
+
+
+def plugin(image: str, environment: dict[str, str] | None = None, args: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A DaemonSet with one container."""
+    env = [{"name": name, "value": value} for name, value in (environment or {}).items()]
+    container = {"image": image, "args": list(args), "env": env}
+    return {
         "metadata": {"namespace": "gpu", "name": "plugin"},
         "spec": {"template": {"spec": {"containers": [container]}}},
     }
 
-    assert cpu_manager.without_device_specs([one]) == (["gpu/plugin"] if refused else [])
 
-
-def test_other_daemon_sets_are_no_device_plugins() -> None:
-    one = {
-        "metadata": {"namespace": "kube-system", "name": "kube-proxy"},
-        "spec": {"template": {"spec": {"containers": [{"image": "registry.k8s.io/kube-proxy"}]}}},
-    }
-
-    assert cpu_manager.without_device_specs([one]) == []
+@pytest.mark.parametrize(
+    ("daemon_set", "refused"),
+    [
+        (plugin(NVIDIA), True),
+        (plugin(NVIDIA, {"PASS_DEVICE_SPECS": "false"}), True),
+        (plugin(NVIDIA, {"PASS_DEVICE_SPECS": "true"}), False),
+        (plugin(NVIDIA, args=("--pass-device-specs",)), False),
+        (plugin(NVIDIA, {"DEVICE_LIST_STRATEGY": "cdi-cri"}), False),
+        (plugin(HAMI, {"PASS_DEVICE_SPECS": "false"}), True),
+        (plugin(HAMI, {"PASS_DEVICE_SPECS": "true"}, ("--pass-device-specs=false",)), True),
+        (plugin(HAMI, {"PASS_DEVICE_SPECS": "true"}), False),
+        (plugin("registry.k8s.io/kube-proxy:v1.37.2"), False),
+    ],
+)
+def test_a_device_plugin_that_would_lose_the_gpus_is_refused(daemon_set: dict[str, Any], refused: bool) -> None:
+    """Known failure B 4."""
+    assert cpu_manager.without_device_specs([daemon_set]) == (["gpu/plugin"] if refused else [])
 
 
 @pytest.mark.parametrize(("active", "member", "has"), [(True, False, True), (False, True, True), (False, False, False)])

@@ -96,21 +96,29 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def without_device_specs(daemon_sets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """NVIDIA device plugins that do not tell the kubelet which devices a container has.
+    """Device plugins of NVIDIA and HAMi that do not tell the kubelet which devices a container has.
 
     When the CPU manager then sets a container's CPUs, the runtime takes its GPUs away (NVIDIA/k8s-device-plugin#145).
     CDI puts the devices into the container's own specification, which is as good.
     """
-    found = []
+    found = set()
     for one in daemon_sets:
         for container in one["spec"]["template"]["spec"]["containers"]:
-            if "k8s-device-plugin" not in container.get("image", ""):
+            told = _told(container, "PASS_DEVICE_SPECS", "--pass-device-specs")
+            if told is None and "k8s-device-plugin" not in container.get("image", ""):
                 continue
-            environment = {entry["name"]: entry.get("value", "") for entry in container.get("env") or []}
-            told = environment.get("PASS_DEVICE_SPECS", "").lower() == "true"
-            if not told and "cdi" not in environment.get("DEVICE_LIST_STRATEGY", ""):
-                found.append(f"{one['metadata']['namespace']}/{one['metadata']['name']}")
-    return sorted(set(found))
+            strategy = _told(container, "DEVICE_LIST_STRATEGY", "--device-list-strategy") or ""
+            if (told or "").lower() != "true" and "cdi" not in strategy:
+                found.add(f"{one['metadata']['namespace']}/{one['metadata']['name']}")
+    return sorted(found)
+
+
+def _told(container: Mapping[str, Any], variable: str, option: str) -> str | None:
+    """What a container is told by an option of its command line, else by its environment."""
+    words = [*(container.get("command") or []), *(container.get("args") or [])]
+    given = [word.partition("=")[2] or "true" for word in words if word.partition("=")[0] == option]
+    environment = {entry["name"]: entry.get("value", "") for entry in container.get("env") or []}
+    return given[-1] if given else environment.get(variable)
 
 
 def findings(sentences: Sequence[str], severity: str, fix: str) -> list[dict[str, str]]:

@@ -79,7 +79,7 @@ def wait(params: dict[str, Any]) -> dict[str, Any]:
     connection = config.new_client_from_config(params["kubeconfig"])  # type: ignore[no-untyped-call]
     api: Any = client.CoreV1Api(connection)
     deadline = time.monotonic() + params["timeout"]
-    while why := readiness(_conditions(api, params["node"]), params["since"]):
+    while why := _why_not_ready(api, params["node"], params["since"]):
         if time.monotonic() > deadline:
             return {"ready": False, "why": why, "config": {}}
         time.sleep(POLL)
@@ -87,10 +87,13 @@ def wait(params: dict[str, Any]) -> dict[str, Any]:
     return {"ready": True, "why": "", "config": json.loads(answer.data)["kubeletconfig"]}
 
 
-def _conditions(api: Any, node: str) -> list[Any]:
-    answer = api.read_node(node, _preload_content=False)
-    found: list[Any] = json.loads(answer.data)["status"]["conditions"]
-    return found
+def _why_not_ready(api: Any, node: str, since: int) -> str:
+    """As :func:`readiness`; an API server that K3s has just started again may not answer yet."""
+    try:
+        answer = api.read_node(node, _preload_content=False)
+    except (client.ApiException, HTTPError) as error:
+        return f"the cluster's API does not answer: {error}"
+    return readiness(json.loads(answer.data)["status"]["conditions"], since)
 
 
 def main() -> None:
