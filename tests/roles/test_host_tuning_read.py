@@ -34,6 +34,25 @@ def test_a_damaged_record_is_refused_with_its_path(tmp_path: Path) -> None:
         host_tuning_read.read_record(tmp_path / "record.json")
 
 
+def test_files_that_are_read_later_at_boot_are_read_as_systemd_does(tmp_path: Path) -> None:
+    first, second = tmp_path / "etc", tmp_path / "usr"
+    for folder, name, text in [
+        (first, "10-early.conf", "a.b = 1\n"),
+        (first, "50-own.conf", "a.b = 2\n"),
+        (first, "90-mask.conf", ""),
+        (second, "90-mask.conf", "a.b = 3\n"),
+        (second, "99-late.conf", "# c.d = 0\n;c.d = 0\n-c/d =  4\t5\ne.f=6\n"),
+        (second, "99-late.txt", "a.b = 7\n"),
+    ]:
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+    later = host_tuning_read.read_later(first / "50-own.conf", [first, second])
+
+    assert {key: found["value"] for key, found in later.items()} == {"c.d": "4 5", "e.f": "6"}
+    assert later["e.f"]["file"] == str(second / "99-late.conf")
+
+
 def test_one_call_reads_what_was_asked_for_and_what_the_record_adds(tmp_path: Path) -> None:
     record = {"sysctls": {"fs.file-max": {"before": "1", "set": "2"}}}
     (tmp_path / "record.json").write_text(json.dumps(record), encoding="utf-8")

@@ -57,6 +57,7 @@ def node(
             "record": record or {},
             "files": {"sysctl": "", "modules": ""},
             "sysctls": KERNEL,
+            "later": {},
             "read_only": [],
             "congestion_controls": ["reno", "cubic"],
             "congestion_module": False,
@@ -251,6 +252,16 @@ def test_values_that_would_not_hold_after_a_boot_are_found() -> None:
     assert errors(tuned(files={"sysctl": "", "modules": ""})) == [
         "The files that set values at boot are not what the role writes."
     ]
+
+
+def test_a_file_that_would_undo_a_value_at_the_next_boot_is_found() -> None:
+    rival = {"file": "/etc/sysctl.d/zz-cloud.conf", "value": "4096 16384 4194304"}
+
+    assert errors(tuned(later={"net.ipv4.tcp_wmem": rival})) == [
+        "/etc/sysctl.d/zz-cloud.conf sets net.ipv4.tcp_wmem to '4096 16384 4194304' at the next boot."
+    ]
+    assert errors(tuned(later={"net.core.somaxconn": rival})) == []
+    assert errors(tuned(later={"net.ipv4.tcp_wmem": rival | {"value": "4096 16384 6291456"}})) == []
 
 
 def test_values_of_the_host_that_a_container_does_not_show_are_left_out_and_named() -> None:

@@ -112,6 +112,20 @@ def kernel_findings(plan: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     ]
 
 
+def boot_findings(plan: Sequence[Mapping[str, Any]], later: Mapping[str, Mapping[str, str]]) -> list[dict[str, str]]:
+    """A finding for each sysctl that a file read after the role's would set to something else at boot."""
+    rivals = [(item, later[item["key"]]) for item in plan if item["written"] and item["key"] in later]
+    return [
+        {
+            "severity": "error",
+            "what": f"{rival['file']} sets {item['key']} to {rival['value']!r} at the next boot.",
+            "fix": "Remove the line: the file is read after the role's.",
+        }
+        for item, rival in rivals
+        if rival["value"] != item["wanted"]
+    ]
+
+
 def shown(plan: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Of each sysctl that is asked for: what it is, where that takes effect and why it is asked for."""
     return [
@@ -132,6 +146,7 @@ class FilterModule:
             "host_tuning_sysctl_values": sysctl_values,
             "host_tuning_sysctl_record": sysctl_record,
             "host_tuning_kernel_findings": kernel_findings,
+            "host_tuning_boot_findings": boot_findings,
             "host_tuning_shown": shown,
             "host_tuning_harmful": harmful,
             "host_tuning_lowering": lowering,

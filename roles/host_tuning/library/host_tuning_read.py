@@ -49,6 +49,12 @@ sysctls:
   description: Kernel values by key, words joined by one space; without the keys that this kernel does not show.
   returned: always
   type: dict
+later:
+  description: >-
+    What files of systemd-sysctl set that are read after C(files.sysctl), by key, as C(file) and C(value). The role's
+    own values for these keys would not outlive a boot.
+  returned: always
+  type: dict
 read_only:
   description: Those of the keys that cannot be written, as in a container without privileges.
   returned: always
@@ -68,6 +74,9 @@ check_mode:
 """
 
 PROC_SYS = Path("/proc/sys")
+BOOT_FOLDERS = [Path(root, "sysctl.d") for root in ("/etc", "/run", "/usr/local/lib", "/usr/lib")]
+"""Where systemd-sysctl looks. Of files of one name it reads the first; all are read in the order of their names."""
+
 AVAILABLE = "net.ipv4.tcp_available_congestion_control"
 
 
@@ -106,6 +115,21 @@ def read_sysctls(keys: Sequence[str], root: Path = PROC_SYS) -> dict[str, str]:
     return values
 
 
+def read_later(own: Path, folders: Sequence[Path] = BOOT_FOLDERS) -> dict[str, dict[str, str]]:
+    """What is set at boot after the file ``own``, by key. Patterns of keys are left out."""
+    files: dict[str, Path] = {}
+    for folder in folders:
+        for file in folder.glob("*.conf"):
+            files.setdefault(file.name, file)
+    later = {}
+    for name in sorted(name for name in files if name > own.name):
+        for line in read_text(files[name]).splitlines():
+            key, equals, value = line.strip().lstrip("-").partition("=")
+            if equals and not key.startswith(("#", ";")):
+                later[key.strip().replace("/", ".")] = {"file": str(files[name]), "value": " ".join(value.split())}
+    return later
+
+
 def has_module(module: AnsibleModule, name: str) -> bool:
     """Whether the running kernel has a module (or has built in) ``tcp_NAME``."""
     modinfo = module.get_bin_path("modinfo")
@@ -124,6 +148,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "record": record,
         "files": {name: read_text(Path(path)) for name, path in params["files"].items()},
         "sysctls": sysctls,
+        "later": read_later(Path(params["files"]["sysctl"])),
         "read_only": [key for key in sysctls if not os.access(file_of(key), os.W_OK)],
         "congestion_controls": read_sysctls([AVAILABLE]).get(AVAILABLE, "").split(),
         "congestion_module": has_module(module, params["congestion_control"]),
