@@ -26,7 +26,7 @@ def reports(facts: dict[str, Any]) -> dict[str, Any]:
     return {
         "host_tuning_report": {**content, "asked": {"somaxconn": 4096}},
         "rdma_report": {**content, "asked": {}, "hcas": ports},
-        "cpu_manager_report": {**content, "asked": {}, "policy": "static"},
+        "cpu_manager_report": {**content, "asked": {}, "policies": {"cpu": "static"}},
     }
 
 
