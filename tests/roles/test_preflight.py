@@ -46,7 +46,7 @@ def test_machines_that_are_as_asked_give_no_error_and_no_warning(sample: str) ->
 
 
 def test_the_gravest_comes_first_and_each_has_a_fix() -> None:
-    result = findings(machine("epyc-nps4"))
+    result = preflight.report(findings(machine("epyc-nps4")))["findings"]
 
     assert [item["severity"] for item in result] == sorted(
         (item["severity"] for item in result), key=preflight.SEVERITIES.index
@@ -313,6 +313,14 @@ def test_the_interfaces_that_lead_out_of_the_node_are_in_the_report() -> None:
 
 
 # --- Arguments and report ---------------------------------------------------------------------------------
+
+
+def test_the_first_error_is_why_a_node_fails_and_warnings_are_no_reason() -> None:
+    warning, error = ({"severity": severity, "what": severity, "fix": "-"} for severity in ("warning", "error"))
+
+    assert preflight.report([warning, error]) == {"status": "failed", "why": "error", "findings": [error, warning]}
+    assert preflight.report([warning])["status"] == "ok"
+    assert preflight.report([]) == {"status": "ok", "why": "", "findings": []}
 
 
 @pytest.mark.parametrize(
