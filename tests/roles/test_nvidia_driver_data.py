@@ -71,7 +71,16 @@ def test_only_modules_that_the_distribution_signs_count_as_signed() -> None:
 
 
 def node(system: str, **changed: Any) -> dict[str, Any]:
-    """Variables of a node of the system with one H100, on which the role has not run."""
+    """Variables of a node of the system with one H100 on which the role has not run, as far as it has been read."""
+    scope = {**read(system), **changed}
+    scope["__nvidia_driver_wanted"] = evaluate(ROLE, "__nvidia_driver_plan", scope)
+    scope["__nvidia_driver_state"] = evaluate(ROLE, "__nvidia_driver_comparison", scope)
+    scope["__nvidia_driver_wrong"] = evaluate(ROLE, "__nvidia_driver_different", scope)
+    return scope
+
+
+def read(system: str) -> dict[str, Any]:
+    """What the role finds on such a node."""
     paths = load(ROLE / "vars/main/names.yml")["__nvidia_driver_paths"]
     return {
         **load(ROLE / "vars/os" / f"{system}.yml"),
@@ -106,7 +115,7 @@ def node(system: str, **changed: Any) -> dict[str, Any]:
             "uvm": False,
             "fabric": [],
         },
-        **changed,
+        "__nvidia_driver_moved_from": "",
     }
 
 
@@ -178,12 +187,12 @@ def test_a_node_without_a_driver_and_a_complete_mirror_has_nothing_to_refuse() -
 
 def with_facts(**changed: Any) -> dict[str, Any]:
     """machine_facts with some of them changed."""
-    return {"machine_facts": node("Debian-12")["machine_facts"] | changed}
+    return {"machine_facts": read("Debian-12")["machine_facts"] | changed}
 
 
 def with_node(**changed: Any) -> dict[str, Any]:
     """What was read of the driver with some of it changed."""
-    return {"__nvidia_driver_node": node("Debian-12")["__nvidia_driver_node"] | changed}
+    return {"__nvidia_driver_node": read("Debian-12")["__nvidia_driver_node"] | changed}
 
 
 OLDER = {"nvidia-driver-cuda": {"version": "575.57.08-1", "held": True}}
@@ -193,7 +202,7 @@ OLDER = {"nvidia-driver-cuda": {"version": "575.57.08-1", "held": True}}
     ("changed", "words"),
     [
         (
-            with_facts(os={"id": "arch", "version": "", "family": "", "name": "Arch Linux"}),
+            with_facts(os={"id": "arch", "version": "", "family": "Debian", "name": "Arch Linux"}),
             ["Arch Linux is not a system", "nvidia_driver_source to none"],
         ),
         ({"nvidia_driver_version": "575.57.08"}, ["nvidia_driver_version is 575.57.08", "branch 580"]),
@@ -253,7 +262,7 @@ def test_all_reasons_are_given_at_once() -> None:
 
 
 def test_secure_boot_is_no_reason_where_the_modules_come_signed() -> None:
-    facts = node("Ubuntu-24.04")["machine_facts"] | {"secure_boot": True}
+    facts = read("Ubuntu-24.04")["machine_facts"] | {"secure_boot": True}
 
     assert refusals("Ubuntu-24.04", nvidia_driver_source="distro", machine_facts=facts) == []
 
@@ -276,8 +285,71 @@ def test_a_driver_managed_elsewhere_that_is_not_loaded_fails_with_a_finding() ->
 
 
 def test_a_driver_managed_elsewhere_that_runs_is_right() -> None:
-    driver = node("Debian-12")["machine_facts"]["driver"] | {"loaded": "580.95.05", "kind": "open"}
+    driver = read("Debian-12")["machine_facts"]["driver"] | {"loaded": "580.95.05", "kind": "open"}
 
     published = report(nvidia_driver_source="none", **with_facts(driver=driver), **with_node(uvm=True))
 
     assert (published["status"], published["version"], published["findings"]) == ("ok", "580.95.05", [])
+
+
+def installed(version: str = "580.95.05", loaded: str = "580.95.05", **changed: Any) -> dict[str, Any]:
+    """A node on which the role has installed one version, and on which one runs."""
+    names = ["nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced", "nvidia-modprobe"]
+    packages = {name: {"version": f"{version}-1", "held": True} for name in names}
+    packages["linux-headers-amd64"] = {"version": "6.1", "held": False}
+    module = {"version": version, "license": "Dual MIT/GPL", "signer": ""}
+    driver = {
+        "loaded": loaded or None,
+        "kind": "open",
+        "modules": ["nvidia"],
+        "persistenced": "active",
+        "fabricmanager": {"state": "absent", "version": None},
+    }
+    return {
+        **with_facts(driver=driver, smi={"gpus": [{}]}),
+        **with_node(packages=packages, modules={"6.1.0-40-amd64": module}, uvm=True),
+        **changed,
+    }
+
+
+def test_a_driver_that_is_installed_and_runs_is_right() -> None:
+    published = report(**installed())
+
+    assert (published["status"], published["findings"]) == ("ok", [])
+    assert (published["version"], published["modules"], published["reboot_required"]) == ("580.95.05", "open", False)
+
+
+@pytest.mark.parametrize("loaded", ["575.57.08", ""], ids=["another one runs", "none runs"])
+def test_a_driver_that_does_not_run_yet_waits_for_a_reboot_and_says_how_to_go_on(loaded: str) -> None:
+    published = report(**installed(loaded=loaded))
+
+    assert (published["status"], published["reboot_required"]) == ("waiting", True)
+    assert "nvidia_driver_reboot_ok=true" in published["why"]
+
+
+def test_no_reboot_is_waited_for_where_the_kernel_that_boots_next_has_no_module() -> None:
+    node_read = installed()["__nvidia_driver_node"] | {"modules": {}}
+
+    published = report(**installed(loaded="", __nvidia_driver_node=node_read))
+
+    assert published["status"] == "failed"
+    assert "which boots next, has no nvidia module" in published["why"]
+
+
+def test_an_upgrade_by_somebody_else_is_told() -> None:
+    scope = node("Debian-12", **installed(version="580.105.08", loaded="580.95.05"))
+    scope["__nvidia_driver_moved_from"] = "580.95.05"
+    published = evaluate(ROLE, "__nvidia_driver_report", scope)
+
+    assert published["status"] == "waiting"
+    assert "moved from 580.95.05 to 580.105.08" in published["findings"][0]["what"]
+
+
+def test_a_run_that_only_looks_reports_what_it_would_refuse_and_change() -> None:
+    published = report(ansible_check_mode=True, **with_facts(secure_boot=True))
+
+    assert published["status"] == "failed"
+    said = " ".join(finding["what"] for finding in published["findings"])
+    assert "Secure Boot is on" in said
+    assert "the package nvidia-driver-cuda is not installed" in said
+    assert "/etc/modprobe.d/rankzero-nvidia.conf" in said

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from roles.nvidia_driver.filter_plugins import nvidia_driver
+from roles.nvidia_driver.filter_plugins import nvidia_driver, nvidia_driver_state
 from scripts.cache import REPO
 from tests.roles.templating import load
 
-PCI = load(REPO / "roles/nvidia_driver/vars/main/pci.yml")
-RANGES, EXCEPTIONS = PCI["__nvidia_driver_pci_ranges"], PCI["__nvidia_driver_pci_exceptions"]
-TABLE = PCI["__nvidia_driver_architectures"]
+PCI = load(REPO / "roles/nvidia_driver/vars/main/pci.yml")["__nvidia_driver_pci"]
+RANGES, EXCEPTIONS, TABLE = PCI["ranges"], PCI["exceptions"], PCI["architectures"]
 
 
 @pytest.mark.parametrize(
@@ -59,12 +58,7 @@ def test_ranges_do_not_overlap_and_every_architecture_has_its_needs() -> None:
 
 def choice(*names: str, modules: str = "auto", branch: int = 580) -> dict[str, Any]:
     """The role's choice for a node with one GPU of each of the architectures."""
-    asked = {
-        "modules": modules,
-        "branch": branch,
-        "first_open": PCI["__nvidia_driver_first_open"],
-        "last_proprietary": PCI["__nvidia_driver_last_proprietary"],
-    }
+    asked = {**PCI, "modules": modules, "branch": branch}
     found = {name: [f"0000:{index:02x}:00.0"] for index, name in enumerate(names, start=1)}
     return nvidia_driver.module_choice(found, asked, TABLE)
 
@@ -159,8 +153,14 @@ VERSIONS = {
 }
 
 
+def chosen(driver: list[str], fabric: tuple[str, ...] = (), exact: str = "", installed: tuple[str, ...] = ()) -> Any:
+    """The role's choice for branch 580 among :data:`VERSIONS`."""
+    wanted = {"driver": driver, "fabric_manager": list(fabric), "branch": 580}
+    return nvidia_driver.choose(VERSIONS, wanted, installed, exact)
+
+
 def test_the_newest_version_of_the_branch_that_all_packages_have_is_chosen() -> None:
-    assert nvidia_driver.choose(VERSIONS, ["driver", "library"], [], 580, "") == {
+    assert chosen(["driver", "library"]) == {
         "version": "580.105.08",
         "packages": {"driver": "580.105.08-1", "library": "580.105.08-1"},
         "offered": {},
@@ -168,20 +168,23 @@ def test_the_newest_version_of_the_branch_that_all_packages_have_is_chosen() -> 
 
 
 def test_a_fabric_manager_that_lags_behind_holds_the_driver_back_under_either_of_its_names() -> None:
-    chosen = nvidia_driver.choose(VERSIONS, ["driver"], ["manager-580", "manager"], 580, "")
+    assert chosen(["driver"], ("manager-580", "manager"))["packages"] == {
+        "driver": "580.95.05-1",
+        "manager": "580.95.05-1",
+    }
 
-    assert chosen["packages"] == {"driver": "580.95.05-1", "manager": "580.95.05-1"}
+
+def test_packages_of_the_driver_that_are_there_already_come_along_where_the_version_has_them() -> None:
+    assert list(chosen(["driver"], installed=("library", "manager"))["packages"]) == ["driver", "library"]
 
 
 def test_105_is_newer_than_95() -> None:
-    versions = {"driver": ["580.95.05-1", "580.105.08-1", "580.9.1-1"]}
-
-    assert nvidia_driver.choose(versions, ["driver"], [], 580, "")["version"] == "580.105.08"
+    assert chosen(["driver"])["version"] == "580.105.08"
 
 
 def test_an_exact_version_is_taken_or_nothing() -> None:
-    assert nvidia_driver.choose(VERSIONS, ["driver"], [], 580, "580.95.05")["version"] == "580.95.05"
-    assert nvidia_driver.choose(VERSIONS, ["driver"], [], 580, "580.1.1") == {
+    assert chosen(["driver"], exact="580.95.05")["version"] == "580.95.05"
+    assert chosen(["driver"], exact="580.1.1") == {
         "version": "",
         "packages": {},
         "offered": {"driver": ["580.105.08", "580.95.05"]},
@@ -189,7 +192,7 @@ def test_an_exact_version_is_taken_or_nothing() -> None:
 
 
 def test_without_packages_nothing_is_chosen() -> None:
-    assert nvidia_driver.choose({}, [], [], 580, "")["version"] == ""
+    assert chosen([])["version"] == ""
 
 
 def package(version: str, *, held: bool = True) -> dict[str, Any]:
@@ -210,23 +213,22 @@ def test_a_driver_s_packages_are_told_by_their_versions() -> None:
     assert list(found) == ["libcuda1"]
 
 
-ASKED = {"branch": 580, "version": "", "beside": ["nvidia-modprobe"]}
+def differences(found: dict[str, Any], driver: list[str], fabric: tuple[str, ...] = (), exact: str = "") -> list[str]:
+    """What of the installed packages is not as asked for branch 580."""
+    wanted = {"branch": 580, "driver": driver, "fabric_manager": list(fabric), "beside": ["nvlsm"]}
+    return nvidia_driver_state.package_findings(nvidia_driver.installed_driver(found), wanted, exact)
 
 
 def test_packages_of_one_version_of_the_branch_are_as_asked_whichever_version_that_is() -> None:
-    found = nvidia_driver.installed_driver(
-        {"driver": package("580.1.1-1"), "fm": package("580.1.1-1"), "nvidia-modprobe": package("570.1.1-1")}
-    )
+    found = {"driver": package("580.1.1-1"), "fm": package("580.1.1-1"), "nvidia-modprobe": package("570.1.1-1")}
 
-    assert nvidia_driver.package_findings(found, ["driver"], ["fm-580", "fm"], ASKED) == []
+    assert differences(found, ["driver"], ("fm-580", "fm")) == []
 
 
 def test_each_difference_of_the_packages_is_one_sentence() -> None:
-    found = nvidia_driver.installed_driver(
-        {"driver": package("580.1.1-1"), "library": package("580.2.2-1"), "libnvidia-old": package("575.1.1-1")}
-    )
+    found = {"driver": package("580.1.1-1"), "library": package("580.2.2-1"), "libnvidia-old": package("575.1.1-1")}
 
-    assert nvidia_driver.package_findings(found, ["driver", "library", "absent"], ["fm"], ASKED) == [
+    assert differences(found, ["driver", "absent"], ("fm",)) == [
         "the package absent is not installed",
         "the package fm is not installed, and the node has NVSwitches",
         "libnvidia-old is installed in version 575.1.1-1, not of branch 580",
@@ -235,9 +237,7 @@ def test_each_difference_of_the_packages_is_one_sentence() -> None:
 
 
 def test_another_version_than_the_exact_one_is_a_difference() -> None:
-    found = nvidia_driver.installed_driver({"driver": package("580.1.1-1")})
-
-    assert nvidia_driver.package_findings(found, ["driver"], [], ASKED | {"version": "580.2.2"}) == [
+    assert differences({"driver": package("580.1.1-1")}, ["driver"], exact="580.2.2") == [
         "driver is installed in version 580.1.1-1, not 580.2.2"
     ]
 
@@ -247,7 +247,7 @@ MODULES = {"version": "580.95.05", "modules": "open", "beside": ["linux-headers-
 
 
 def test_a_kernel_without_a_module_names_the_headers_to_install() -> None:
-    (finding,) = nvidia_driver.module_findings({}, "6.1.0-40-amd64", MODULES)
+    (finding,) = nvidia_driver_state.module_findings({}, "6.1.0-40-amd64", MODULES)
 
     assert (
         finding["what"] == "kernel 6.1.0-40-amd64, which boots next, has no nvidia module, and 580.95.05 is installed"
@@ -271,13 +271,13 @@ def test_a_kernel_without_a_module_names_the_headers_to_install() -> None:
 def test_the_module_that_boots_next_is_compared_with_what_is_asked(
     module: dict[str, str], asked: dict[str, Any], what: str
 ) -> None:
-    found = nvidia_driver.module_findings({"k": module}, "k", MODULES | asked)
+    found = nvidia_driver_state.module_findings({"k": module}, "k", MODULES | asked)
 
     assert [what in finding["what"] for finding in found] == ([True] if what else [])
 
 
 def test_a_node_that_shows_no_kernel_is_not_judged_by_one() -> None:
-    assert nvidia_driver.module_findings({}, "", MODULES) == []
+    assert nvidia_driver_state.module_findings({}, "", MODULES) == []
 
 
 def facts(**driver: Any) -> dict[str, Any]:
@@ -300,7 +300,7 @@ def whats(found: list[dict[str, str]]) -> list[str]:
 
 
 def test_a_driver_with_all_its_services_has_no_findings() -> None:
-    assert nvidia_driver.runtime_findings(facts(), NODE, managed=True) == []
+    assert nvidia_driver_state.runtime_findings(facts(), NODE, managed=True) == []
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_a_driver_with_all_its_services_has_no_findings() -> None:
     ids=["a GPU is missing", "no answer", "no device file", "not in the fabric"],
 )
 def test_what_the_running_driver_lacks_is_found(changed: dict[str, Any], node: dict[str, Any], what: str) -> None:
-    assert whats(nvidia_driver.runtime_findings(facts() | changed, NODE | node, managed=True)) == [what]
+    assert whats(nvidia_driver_state.runtime_findings(facts() | changed, NODE | node, managed=True)) == [what]
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_what_the_running_driver_lacks_is_found(changed: dict[str, Any], node: d
     ids=["no persistence", "no fabric manager", "fabric manager one patch off"],
 )
 def test_services_of_the_driver_are_proved(driver: dict[str, Any], what: str) -> None:
-    (found,) = nvidia_driver.runtime_findings(facts(**driver), NODE, managed=True)
+    (found,) = nvidia_driver_state.runtime_findings(facts(**driver), NODE, managed=True)
 
     assert what in found["what"]
 
@@ -341,16 +341,15 @@ def test_services_of_the_driver_are_proved(driver: dict[str, Any], what: str) ->
 def test_a_driver_that_something_else_installs_may_be_without_programs_and_services_on_the_node() -> None:
     bare = facts(persistenced="absent", fabricmanager={"state": "absent", "version": None}) | {"smi": None}
 
-    assert nvidia_driver.runtime_findings(bare, NODE, managed=False) == []
+    assert nvidia_driver_state.runtime_findings(bare, NODE, managed=False) == []
 
 
 def test_files_that_are_missing_or_different_are_named() -> None:
     wanted = {"/same": "1", "/different": "1", "/absent": "1"}
 
-    assert nvidia_driver.wrong_files(wanted, {"/same": "1", "/different": "2", "/absent": None}) == [
-        "/different",
-        "/absent",
-    ]
+    found = nvidia_driver_state.wrong_files(wanted, {"/same": "1", "/different": "2", "/absent": None})
+
+    assert list(found) == ["/different", "/absent"]
 
 
 def test_of_the_fabric_manager_s_names_one_that_is_there_is_enough() -> None:

@@ -1,4 +1,4 @@
-"""Filters of the role nvidia_driver: which packages a node needs and what is wrong with what it has. Pure functions."""
+"""Filters of the role nvidia_driver: from hardware to kernel modules, packages and versions. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ from typing import Any
 FLAVOR = re.compile(r"\d[\d.]*(?:-[\d.]+)?(?:\+\w+)?-(?P<flavor>[a-z].*)")
 """A kernel release of Debian or Ubuntu: version, ABI, perhaps the release it is built for, flavour."""
 DISTRIBUTION_FILES = {"debian": "Debian", "ubuntu": "Ubuntu", "rhel": "RedHat", "rocky": "RedHat"}
-FABRIC_FINE = ("Completed", "N/A", "[N/A]", "Not Supported")
-"""What nvidia-smi says of a GPU that joined the NVLink fabric, or that has none to join."""
-
 BRANCHES = range(300, 1000)
 """Numbers that a package's version can begin with to be one of a driver; some packages have a year there."""
-
-Finding = dict[str, str]
 
 
 def upstream(package_version: str) -> str:
@@ -132,32 +127,38 @@ def package_names(
     }
 
 
-def choose(
-    versions: Mapping[str, Sequence[str]], driver: Sequence[str], fabric: Sequence[str], asked_branch: int, exact: str
+def wanted_driver(
+    facts: Mapping[str, Any], arguments: Mapping[str, Any], sources: Mapping[str, Any], pci: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The newest version of the branch that all packages are there in, and the packages with their full versions.
+    """What a node is to have, from its hardware and the role's arguments (their names without the role's).
 
-    ``driver`` are names that are all needed, ``fabric`` are names of which one is. Without such a version ``version``
-    is empty and ``offered`` has what there is of the branch, by package.
+    ``facts`` are machine_facts, ``sources`` are rows of an operating system by source, ``pci`` has the tables of
+    vars/main/pci.yml. The names of packages are empty where the operating system has no such source.
     """
-    offered = {
-        name: {upstream(full): full for full in reversed(versions.get(name, [])) if branch(full) == asked_branch}
-        for name in [*driver, *fabric]
+    found = architectures(facts["gpus"], pci["ranges"], pci["exceptions"])
+    choice = module_choice(found, {**arguments, **pci}, pci["architectures"])
+    kernel_flavor = arguments["kernel_flavor"] or flavor(facts["kernel"]["release"])
+    rows, kind = sources.get(arguments["source"], []), choice["modules"] or "open"
+    names = package_names(rows, arguments["branch"], kind, kernel_flavor)
+    other = package_names(rows, arguments["branch"], {"open": "proprietary"}.get(kind, "open"), kernel_flavor)
+    own = [name.replace("{branch}", str(arguments["branch"])) for name in arguments["packages"]]
+    switched = {"required": True, "none": False}.get(arguments["fabric_manager"], bool(facts["nvswitches"]))
+    driver = own or names.get("driver", [])
+    return {
+        "branch": arguments["branch"],
+        "architectures": found,
+        "modules": choice["modules"],
+        "refusals": choice["refusals"],
+        "known": bool(names),
+        "driver": driver,
+        "beside": [*names.get("beside", []), *arguments["extra_packages"]] if names else [],
+        "other_kind": [name for name in other.get("driver", []) if name not in driver],
+        "fabric_manager": names.get("fabric_manager", []) if switched else [],
+        "switched": switched,
+        "signed": names.get("signed", False),
+        "stream": names.get("stream", ""),
+        "services": ["nvidia-persistenced", *(["nvidia-fabricmanager"] if switched else [])],
     }
-    common = set.intersection(*(set(offered[name]) for name in driver)) if driver else set()
-    if fabric:
-        common &= {version for name in fabric for version in offered[name]}
-    if exact:
-        common &= {exact}
-    if not common:
-        return {"version": "", "packages": {}, "offered": {name: sorted(found) for name, found in offered.items()}}
-    version = max(common, key=_numbers)
-    chosen = [*driver, *[name for name in fabric if version in offered[name]][:1]]
-    return {"version": version, "packages": {name: offered[name][version] for name in chosen}, "offered": {}}
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 def installed_driver(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -166,43 +167,42 @@ def installed_driver(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
     Packages such as the container toolkit match the same patterns and have versions of their own.
     """
     return {
-        name: {**package, "upstream": upstream(package["version"])}
+        name: {**package, "upstream": upstream(package["version"]), "branch": branch(package["version"])}
         for name, package in found.items()
         if branch(package["version"]) in BRANCHES and not name.startswith("linux-")
     }
 
 
-def package_findings(
-    found: Mapping[str, Mapping[str, Any]], driver: Sequence[str], fabric: Sequence[str], asked: Mapping[str, Any]
-) -> list[str]:
-    """A sentence for each way in which the installed packages are not what is asked for.
+def choose(
+    versions: Mapping[str, Sequence[str]], wanted: Mapping[str, Any], installed: Iterable[str], exact: str
+) -> dict[str, Any]:
+    """The newest version of the branch that all packages are there in, and the packages with their full versions.
 
-    ``found`` is a result of :func:`installed_driver`; ``asked`` has ``branch``, ``version`` (empty for any of the
-    branch) and ``beside``, the names of packages whose versions do not matter.
+    ``wanted`` is a result of :func:`wanted_driver`. Packages that are ``installed`` already come along where there is
+    such a version of them: what they need is given without an upper end, so that apt would leave them behind. Without
+    a version ``version`` is empty and ``offered`` has what there is of the branch, by package.
     """
-    kept = {name: package for name, package in found.items() if name in [*driver, *fabric]}
-    sentences = [f"the package {name} is not installed" for name in driver if name not in found]
-    if fabric and not set(fabric) & set(found):
-        sentences.append(f"the package {fabric[0]} is not installed, and the node has NVSwitches")
-    sentences += [
-        f"{name} is installed in version {package['version']}, not of branch {asked['branch']}"
-        for name, package in found.items()
-        if branch(package["version"]) != asked["branch"] and name not in asked["beside"]
-    ]
-    sentences += [
-        f"{name} is installed in version {package['version']}, not {asked['version']}"
-        for name, package in kept.items()
-        if asked["version"] and package["upstream"] != asked["version"]
-    ]
-    versions = sorted({package["upstream"] for package in kept.values()})
-    if len(versions) > 1:
-        sentences.append(f"the driver's packages have different versions: {', '.join(versions)}")
-    return sentences
+    driver, fabric = wanted["driver"], wanted["fabric_manager"]
+    offered = {
+        name: {upstream(full): full for full in reversed(found) if branch(full) == wanted["branch"]}
+        for name, found in versions.items()
+    }
+    offered |= {name: {} for name in [*driver, *fabric] if name not in offered}
+    common = set.intersection(*(set(offered[name]) for name in driver)) if driver else set()
+    if fabric:
+        common &= {version for name in fabric for version in offered[name]}
+    if exact:
+        common &= {exact}
+    if not common:
+        return {"version": "", "packages": {}, "offered": {name: sorted(offered[name]) for name in [*driver, *fabric]}}
+    version = max(common, key=_numbers)
+    chosen = [*driver, *[name for name in fabric if version in offered[name]][:1]]
+    chosen += [name for name in installed if name not in chosen and version in offered.get(name, {})]
+    return {"version": version, "packages": {name: offered[name][version] for name in chosen}, "offered": {}}
 
 
-def pinned(item: Mapping[str, str], sign: str = "=") -> str:
-    """A package (``key``) in one version (``value``), as apt is told; dnf takes a dash."""
-    return f"{item['key']}{sign}{item['value']}"
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def unavailable(versions: Mapping[str, Sequence[str]], needed: Sequence[str], fabric: Sequence[str]) -> list[str]:
@@ -211,124 +211,9 @@ def unavailable(versions: Mapping[str, Sequence[str]], needed: Sequence[str], fa
     return missing + ([fabric[0]] if fabric and not any(versions.get(name) for name in fabric) else [])
 
 
-def wrong_files(wanted: Mapping[str, str], live: Mapping[str, str | None]) -> list[str]:
-    """Paths of the files that are not there or say something else."""
-    return [path for path, text in wanted.items() if live.get(path) != text]
-
-
-def module_findings(modules: Mapping[str, Mapping[str, str]], kernel: str, asked: Mapping[str, Any]) -> list[Finding]:
-    """What is wrong with the kernel module for the ``kernel`` that boots next.
-
-    ``asked`` has ``version``, ``modules`` (open, proprietary or empty for either), ``secure_boot`` and ``beside``, the
-    packages that bring headers or modules.
-    """
-    if not kernel:
-        return []
-    module = modules.get(kernel, {"version": "", "license": "", "signer": ""})
-    remedy = f"Install {' and '.join(asked['beside'])} for it, then run `dkms autoinstall -k {kernel}`."
-    if module["version"] != asked["version"]:
-        has = f"the module {module['version']}" if module["version"] else "no nvidia module"
-        return [_error(f"kernel {kernel}, which boots next, has {has}, and {asked['version']} is installed", remedy)]
-    found = []
-    kind = "open" if "MIT" in module["license"] else "proprietary"
-    if asked["modules"] and kind != asked["modules"]:
-        found.append(
-            _error(
-                f"kernel {kernel} has the {kind} modules; these GPUs are asked to run with the {asked['modules']} ones",
-                "Run again with nvidia_driver_allow_branch_change=true; the other packages are then removed.",
-            )
-        )
-    if asked["secure_boot"] and not module["signer"]:
-        found.append(
-            _error(
-                f"the nvidia module of kernel {kernel} is not signed, and Secure Boot refuses it",
-                "Enrol the key that dkms signs with (mokutil --import); Ubuntu's own driver comes signed.",
-            )
-        )
-    return found
-
-
-def runtime_findings(facts: Mapping[str, Any], node: Mapping[str, Any], managed: bool) -> list[Finding]:
-    """What is wrong with a driver that is loaded in the version that is installed.
-
-    ``facts`` are machine_facts, ``node`` is what nvidia_driver_read returned. ``managed`` is false for a driver that
-    something else installs, such as an operator's container: then the node itself need not have its programs.
-    """
-    found = []
-    driver, smi, gpus = facts["driver"], facts["smi"], len(facts["gpus"])
-    if smi is not None and len(smi["gpus"]) != gpus:
-        found.append(
-            _error(
-                f"nvidia-smi sees {len(smi['gpus'])} GPUs, the PCI bus has {gpus}",
-                "Read `dmesg | grep -i -e nvrm -e xid` for the one that is missing.",
-            )
-        )
-    if smi is None and managed:
-        found.append(_error("nvidia-smi does not answer", "Run nvidia-smi and read `dmesg | grep -i nvrm`."))
-    if not node["uvm"]:
-        found.append(
-            _error(
-                "/dev/nvidia-uvm is not there, so CUDA does not start",
-                "Run `nvidia-modprobe -u -c=0`; rankzero-nvidia-devices.service does it at each boot.",
-            )
-        )
-    if managed and driver["persistenced"] != "active":
-        found.append(
-            _error(
-                f"nvidia-persistenced is {driver['persistenced']}; each first use of a GPU then initialises it anew",
-                "Run `systemctl status nvidia-persistenced`.",
-            )
-        )
-    if managed and facts["nvswitches"]:
-        found += _fabric_findings(driver, node)
-    return found
-
-
-def _fabric_findings(driver: Mapping[str, Any], node: Mapping[str, Any]) -> list[Finding]:
-    fabric = driver["fabricmanager"]
-    found = []
-    if fabric["version"] and upstream(fabric["version"]) != driver["loaded"]:
-        found.append(
-            _error(
-                f"the fabric manager is of version {fabric['version']}, the driver of {driver['loaded']}",
-                "Both have to be of exactly one version; run the role again.",
-            )
-        )
-    if fabric["state"] != "active":
-        found.append(
-            _error(
-                f"the node has NVSwitches and nvidia-fabricmanager is {fabric['state']}; CUDA fails with error 802",
-                "Run `systemctl status nvidia-fabricmanager`.",
-            )
-        )
-    states = sorted({state for state in node["fabric"] if state not in FABRIC_FINE})
-    if states:
-        found.append(
-            _error(
-                f"GPUs are not part of the NVLink fabric: {', '.join(states)}",
-                "Read /var/log/fabricmanager.log; a GPU reset or a restart of the fabric manager joins them.",
-            )
-        )
-    return found
-
-
-def findings(sentences: Iterable[str], severity: str, fix: str) -> list[Finding]:
-    """A finding for each sentence."""
-    return [{"severity": severity, "what": sentence, "fix": fix} for sentence in sentences]
-
-
-def notes(items: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """The findings in ``items``, without the keys that are not theirs."""
-    return [{key: str(item[key]) for key in ("severity", "what", "fix")} for item in items]
-
-
-def sentence(finding: Finding) -> str:
-    """A finding in one line."""
-    return f"{finding['severity']}: {finding['what']}. {finding['fix']}"
-
-
-def _error(what: str, fix: str) -> Finding:
-    return {"severity": "error", "what": what, "fix": fix}
+def pinned(item: Mapping[str, str], sign: str = "=") -> str:
+    """A package (``key``) in one version (``value``), as apt is told; dnf takes a dash."""
+    return f"{item['key']}{sign}{item['value']}"
 
 
 class FilterModule:
@@ -337,22 +222,11 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by the names that the role's YAML uses."""
         return {
-            "nvidia_driver_upstream": upstream,
             "nvidia_driver_branch": branch,
-            "nvidia_driver_flavor": flavor,
             "nvidia_driver_os_file": os_file,
-            "nvidia_driver_architectures": architectures,
-            "nvidia_driver_module_choice": module_choice,
-            "nvidia_driver_package_names": package_names,
-            "nvidia_driver_choose": choose,
+            "nvidia_driver_wanted": wanted_driver,
             "nvidia_driver_installed": installed_driver,
-            "nvidia_driver_package_findings": package_findings,
+            "nvidia_driver_choose": choose,
             "nvidia_driver_unavailable": unavailable,
             "nvidia_driver_pinned": pinned,
-            "nvidia_driver_wrong_files": wrong_files,
-            "nvidia_driver_findings": findings,
-            "nvidia_driver_notes": notes,
-            "nvidia_driver_sentence": sentence,
-            "nvidia_driver_module_findings": module_findings,
-            "nvidia_driver_runtime_findings": runtime_findings,
         }

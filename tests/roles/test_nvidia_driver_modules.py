@@ -1,0 +1,106 @@
+"""What the modules of nvidia_driver read from a node, from the texts that its programs print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from roles.nvidia_driver.library import nvidia_driver_candidates, nvidia_driver_read
+
+
+def test_installed_packages_are_those_that_dpkg_calls_so_with_their_holds() -> None:
+    output = (
+        "libcuda1\t580.95.05-1\thold\tinstalled\n"
+        "nvidia-modprobe\t580.95.05-1\tinstall\tinstalled\n"
+        "nvidia-smi\t575.57.08-1\tdeinstall\tconfig-files\n"
+        "nvidia-kernel-dkms\t\tunknown\tnot-installed\n"
+    )
+
+    assert nvidia_driver_read.parse_dpkg(output) == {
+        "libcuda1": {"version": "580.95.05-1", "held": True},
+        "nvidia-modprobe": {"version": "580.95.05-1", "held": False},
+    }
+
+
+def test_rpms_are_held_where_versionlock_names_them() -> None:
+    locks = "# Added lock on Sun Nov 29 20:00:00 2026\nnvidia-driver-cuda-3:580.95.05-1.el9.*\n"
+
+    packages = nvidia_driver_read.parse_rpm(
+        "nvidia-driver-cuda\t580.95.05-1.el9\nnvidia-driver\t580.95.05-1.el9\n", locks
+    )
+
+    assert {name: package["held"] for name, package in packages.items()} == {
+        "nvidia-driver-cuda": True,
+        "nvidia-driver": False,
+    }
+
+
+def test_a_service_that_systemd_does_not_know_is_left_out() -> None:
+    show = (
+        "Id=nvidia-persistenced.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n\n"
+        "Id=nvidia-fabricmanager.service\nLoadState=not-found\nActiveState=inactive\nUnitFileState=\n"
+    )
+
+    assert nvidia_driver_read.parse_services(show) == {"nvidia-persistenced": {"active": True, "enabled": True}}
+
+
+def process(root: Path, pid: int, program: str, *opened: str) -> None:
+    """A process in a /proc of the test's own."""
+    descriptors = root / str(pid) / "fd"
+    descriptors.mkdir(parents=True)
+    (root / str(pid) / "comm").write_text(f"{program}\n", encoding="utf-8")
+    for number, target in enumerate(opened):
+        (descriptors / str(number)).symlink_to(target)
+
+
+def test_who_computes_is_told_from_who_watches_and_from_who_only_asks_the_driver(tmp_path: Path) -> None:
+    process(tmp_path, 7, "python", "/dev/null", "/dev/nvidia0", "/dev/nvidiactl")
+    process(tmp_path, 8, "worker", "/dev/nvidia-uvm")
+    process(tmp_path, 9, "nvidia-persiste", "/dev/nvidia0")
+    process(tmp_path, 10, "curious", "/dev/nvidiactl")
+    process(tmp_path, 11, "bash", "/dev/pts/0")
+
+    assert nvidia_driver_read.gpu_users(["nvidia-persiste"], tmp_path) == [
+        {"pid": 7, "program": "python"},
+        {"pid": 8, "program": "worker"},
+    ]
+
+
+def test_a_record_that_is_not_there_is_empty_and_a_damaged_one_says_what_to_do(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+
+    assert nvidia_driver_read.read_record(record) == {}
+    record.write_text(json.dumps({"held": ["libcuda1"]}), encoding="utf-8")
+    assert nvidia_driver_read.read_record(record) == {"held": ["libcuda1"]}
+    record.write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"record\.json is not JSON .* Remove it"):
+        nvidia_driver_read.read_record(record)
+
+
+def test_each_version_that_apt_knows_is_listed_once() -> None:
+    output = (
+        " libcuda1 | 580.95.05-1 | file:/srv/mirror ./ Packages\n"
+        " libcuda1 | 580.95.05-1 | https://mirror.invalid ./ Packages\n"
+        " libcuda1 | 575.57.08-1 | file:/srv/mirror ./ Packages\n"
+        "nvidia-smi | 535.247.01-1~deb12u1 | https://mirror.invalid bookworm/non-free amd64 Packages\n"
+    )
+
+    assert nvidia_driver_candidates.parse_madison(output) == {
+        "libcuda1": ["580.95.05-1", "575.57.08-1"],
+        "nvidia-smi": ["535.247.01-1~deb12u1"],
+    }
+
+
+def test_versions_that_dnf_knows_are_read_from_its_query() -> None:
+    assert nvidia_driver_candidates.parse_repoquery("nvidia-driver-cuda\t580.95.05-1.el9\n\nnonsense\n") == {
+        "nvidia-driver-cuda": ["580.95.05-1.el9"]
+    }
+
+
+def test_a_key_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    key, error = nvidia_driver_candidates.read_key(f"file://{tmp_path}/absent.pub")
+
+    assert key == ""
+    assert error.startswith(f"the key file://{tmp_path}/absent.pub cannot be read")
