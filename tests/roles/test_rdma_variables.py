@@ -279,6 +279,22 @@ def test_a_peermem_that_cannot_be_loaded_is_neither_tried_nor_put_in_the_boot(
     assert words in findings(described, "error")[0]
 
 
+def test_a_stack_without_the_interface_for_peers_is_named_before_the_module_fails_in_it() -> None:
+    described = node(hca(), read={"open_driver": False, "interfaces": {"peer": False, "dmabuf": True}})
+
+    assert on("__rdma_wanted_modules", described) == ["ib_uverbs", "rdma_ucm"]
+    assert "ib_register_peer_memory_client" in findings(described, "error")[0]
+
+
+def test_dma_buf_that_is_asked_for_and_missing_says_what_is_missing() -> None:
+    described = node(hca(), read=PROPRIETARY | {"ofed": True})
+    found = on("__rdma_findings", described, gpudirect="dmabuf")
+    (finding,) = [finding for finding in found if finding["what"].startswith("RDMA devices cannot reach")]
+
+    assert "the proprietary one" in finding["what"]
+    assert finding["fix"].startswith("Open kernel modules on kernel 5.12 or newer")
+
+
 def test_a_managed_stack_without_peermem_leaves_nothing_to_load_and_no_file() -> None:
     described = node(hca(), read={"modules_text": "", "missing_programs": list(FOUND)})
 

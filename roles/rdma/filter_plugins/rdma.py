@@ -26,25 +26,20 @@ def gpudirect(asked: str, node: Mapping[str, Any], release: str, gpus: Sequence[
 
     ``holds`` tells whether the node proves it; ``broken`` what is in the way and beyond what the role can change.
     """
-    peermem = node["peermem"]
     if asked == "none":
         return {"path": "none", "why": "rdma_gpudirect is none", "holds": True, "broken": ""}
     if not gpus:
         return {"path": "none", "why": "the node has no NVIDIA GPU", "holds": True, "broken": ""}
     if node["open_driver"] is None:
-        return {
-            "path": "none",
-            "why": "no NVIDIA driver is loaded",
-            "holds": False,
-            "broken": "no NVIDIA driver is loaded",
-        }
+        why = "no NVIDIA driver is loaded"
+        return {"path": "none", "why": why, "holds": False, "broken": why}
     missing = _dmabuf_missing(node, release)
     if asked == "dmabuf" or (asked == "auto" and not missing):
         why = "open kernel modules, and an RDMA core that takes DMA-BUF"
         return {"path": "dmabuf", "why": why, "holds": not missing, "broken": missing}
     why = missing or "rdma_gpudirect is peermem"
-    broken = _peermem_broken(peermem)
-    return {"path": "peermem", "why": why, "holds": peermem["loaded"] and not broken, "broken": broken}
+    broken = _peermem_broken(node)
+    return {"path": "peermem", "why": why, "holds": node["peermem"]["loaded"] and not broken, "broken": broken}
 
 
 def _dmabuf_missing(node: Mapping[str, Any], release: str) -> str:
@@ -59,8 +54,9 @@ def _dmabuf_missing(node: Mapping[str, Any], release: str) -> str:
     return ""
 
 
-def _peermem_broken(peermem: Mapping[str, Any]) -> str:
+def _peermem_broken(node: Mapping[str, Any]) -> str:
     """Why nvidia-peermem does not and cannot serve; empty where it does, or is only not loaded yet."""
+    peermem = node["peermem"]
     if peermem["loaded"]:
         if peermem["clients"] or peermem["linked"]:
             return ""
@@ -69,6 +65,8 @@ def _peermem_broken(peermem: Mapping[str, Any]) -> str:
         return "the NVIDIA driver brings no module nvidia-peermem for this kernel"
     if not PEER_EXPORTERS & set(peermem["needs"]):
         return "nvidia-peermem was built without the RDMA stack's interface for peers and cannot be loaded"
+    if not node["interfaces"]["peer"]:
+        return "the RDMA stack that runs has no interface for peers (ib_register_peer_memory_client)"
     return ""
 
 
@@ -153,23 +151,27 @@ def stack_findings(hcas: Sequence[Mapping[str, Any]], node: Mapping[str, Any], w
     if not node["rdma_cm"]:
         what = "/dev/infiniband/rdma_cm is not there; NCCL does without, UCX and tests by address do not"
         found.append(_finding("warning", what, "Load the module rdma_ucm; rdma_stack inbox does"))
+    return [*found, *_way_findings(node, way)]
+
+
+def _way_findings(node: Mapping[str, Any], way: Mapping[str, Any]) -> Iterator[Finding]:
+    """What is wrong on the way to GPU memory."""
     if way["broken"]:
         fix = "Open kernel modules on kernel 5.12 or newer need no nvidia-peermem"
         if way["path"] == "none":
             fix = "See the findings of nvidia_driver; run again once the driver is loaded"
-        elif node["ofed"]:
+        elif way["path"] == "peermem" and node["ofed"]:
             fix = "Build the driver's kernel modules again: the RDMA stack was not there when they were built"
         elif way["path"] == "peermem":
             fix += "; otherwise install OFED or DOCA first, then the driver again"
         grade = "warning" if way["path"] == "none" else "error"
         what = f"RDMA devices cannot reach GPU memory: {way['broken']}"
-        found.append(_finding(grade, what, f"{fix}. rdma_gpudirect none accepts copies through host memory"))
+        yield _finding(grade, what, f"{fix}. rdma_gpudirect none accepts copies through host memory")
     elif way["path"] == "peermem" and not way["holds"]:
-        found.append(_finding("error", "nvidia-peermem is not loaded", "Run site.yml, which loads it"))
+        yield _finding("error", "nvidia-peermem is not loaded", "Run site.yml, which loads it")
     elif way["path"] == "peermem" and not node["peermem"]["clients"]:
         what = "nvidia-peermem is loaded and linked to the RDMA stack, whose table of peers does not name it"
-        found.append(_finding("warning", what, "Look for GDRDMA in NCCL's log (NCCL_DEBUG=INFO) of a first run"))
-    return found
+        yield _finding("warning", what, "Look for GDRDMA in NCCL's log (NCCL_DEBUG=INFO) of a first run")
 
 
 def memlock_findings(node: Mapping[str, Any], service: str, least: str) -> list[Finding]:
@@ -203,7 +205,7 @@ def path_findings(
         found.append(_finding("warning", what, "Boot with iommu=pt, or switch the IOMMU off in the firmware"))
     far = [entry["gpu"] for entry in near if entry["class"] in ("PHB", "NODE", "SYS")]
     if far:
-        what = f"No RDMA device shares a PCI switch with {_few(far)}; NCCL then copies through host memory"
+        what = f"No RDMA device shares a PCI switch with {_few(far)}; NCCL then as a rule copies through host memory"
         found.append(_finding("info", what, "NCCL_NET_GDR_LEVEL allows longer ways; measure before you set it"))
     return found
 
