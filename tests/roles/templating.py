@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,18 @@ init_plugin_loader()
 
 def evaluate(role: Path, expression: str, variables: dict[str, Any]) -> Any:
     """The value of a Jinja ``expression`` over the role's defaults and vars, overridden by ``variables``."""
+    scope = _variables(role) | variables
+    return Templar(DataLoader(), variables=scope).template(trust_as_template(f"{{{{ {expression} }}}}"))
+
+
+@functools.cache
+def _variables(role: Path) -> dict[str, Any]:
     filter_loader.add_directory(str(role / "filter_plugins"))
     loader = DataLoader()
     scope: dict[str, Any] = {}
     for file in [role / "defaults" / "main.yml", *sorted((role / "vars" / "main").glob("*.yml"))]:
         scope |= loader.load_from_file(str(file), trusted_as_template=True)
-    return Templar(loader, variables=scope | variables).template(trust_as_template(f"{{{{ {expression} }}}}"))
+    return scope
 
 
 def load(path: Path) -> Any:
