@@ -17,6 +17,9 @@ from scripts.lab import kube
 from scripts.lab.host import podman_env
 from scripts.lab.settings import Node
 
+KEEP = "Keep the report"
+"""Name of the task that writes down what the role reports."""
+
 
 @dataclass(frozen=True)
 class Played:
@@ -26,6 +29,16 @@ class Played:
     output: str
     report: dict[str, Any]
     """The role's report, empty where it published none."""
+
+    def changed(self) -> list[str]:
+        """The tasks that have changed something, without the one that keeps the report."""
+        task, found = "", []
+        for line in self.output.splitlines():
+            if line.startswith("TASK ["):
+                task = line.partition("[")[2].partition("] *")[0]
+            elif line.startswith("changed: ") and task != KEEP:
+                found.append(task)
+        return found
 
 
 def play(folder: Path, node: Node, role: str, *points: str, options: tuple[str, ...] = (), **variables: Any) -> Played:
@@ -37,7 +50,7 @@ def play(folder: Path, node: Node, role: str, *points: str, options: tuple[str, 
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     keep = {
-        "name": "Keep the report",
+        "name": KEEP,
         "ansible.builtin.copy": {"content": f"{{{{ {role}_report | to_json }}}}", "dest": str(report)},
         "when": f"{role}_report is defined",
         "check_mode": False,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from roles.device_plugin.filter_plugins.device_plugin import brief, expected, label_plan, program, values
-from roles.device_plugin.filter_plugins.device_plugin_findings import daemonset, findings, own_pods
+from roles.device_plugin.filter_plugins.device_plugin_findings import daemonset, findings, own_pods, silent
 from scripts.cache import REPO
 from tests.roles.templating import load
 
@@ -242,7 +242,15 @@ def test_an_unhealthy_card_is_named_with_the_one_thing_that_helps() -> None:
 
 
 def test_gpus_that_no_plugin_answers_for_are_phantoms_even_if_their_number_is_right() -> None:
-    assert "no device plugin listens" in whats(seen(plugin={"sockets": []}))[0]
+    assert "no plugin of it listens" in whats(seen(plugin={"sockets": []}))[0]
+    assert "no plugin of it listens" in whats(seen(plugin={"sockets": ["rdma.sock"]}))[0]
+
+
+def test_each_resource_has_a_socket_of_its_own() -> None:
+    resources = {GPU: 1, "nvidia.com/mig-1g.10gb": 2}
+
+    assert silent(resources, ["nvidia-gpu.sock"]) == ["nvidia.com/mig-1g.10gb"]
+    assert silent(resources, ["nvidia-gpu.sock", "nvidia-mig-1g.10gb.sock"]) == []
 
 
 def test_fewer_and_more_than_the_hardware_has_are_both_wrong() -> None:

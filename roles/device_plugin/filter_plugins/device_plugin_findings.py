@@ -35,6 +35,11 @@ def own_pods(pods: Sequence[Mapping[str, Any]], daemon: Mapping[str, Any], node:
     ]
 
 
+def silent(resources: Mapping[str, int], sockets: Sequence[str]) -> list[str]:
+    """The resources that nobody answers for. A socket is called ``nvidia-`` and the last part of its resource."""
+    return [resource for resource in resources if f"nvidia-{resource.partition('/')[2]}.sock" not in sockets]
+
+
 def findings(seen: Seen) -> list[Finding]:
     """A sentence and its fix for each thing that is wrong; a node that offers what it should has none."""
     found = [
@@ -46,10 +51,11 @@ def findings(seen: Seen) -> list[Finding]:
 
 def _amounts(seen: Seen) -> list[Finding]:
     found = []
+    unanswered = silent(seen["expected"]["resources"], seen["plugin"]["sockets"])
     for resource, wanted in seen["expected"]["resources"].items():
         capacity, allocatable = (seen["offered"][quantity][resource] for quantity in ("capacity", "allocatable"))
-        if allocatable and not seen["plugin"]["sockets"]:
-            what = f"the kubelet offers {allocatable} {resource}, but no device plugin listens in {FOLDER}"
+        if allocatable and resource in unanswered:
+            what = f"the kubelet offers {allocatable} {resource}, but no plugin of it listens in {FOLDER}"
             fix = "pods would start without a GPU. Start the plugin; without one, restart the kubelet"
         elif allocatable < capacity:
             what = f"{capacity - allocatable} of {capacity} {resource} are unhealthy"
@@ -142,5 +148,6 @@ class FilterModule:
         return {
             "device_plugin_daemonset": daemonset,
             "device_plugin_own_pods": own_pods,
+            "device_plugin_silent": silent,
             "device_plugin_findings": findings,
         }
