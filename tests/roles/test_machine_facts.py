@@ -17,6 +17,8 @@ SAMPLES = sorted((Path(__file__).parent / "samples").glob("*.yml"))
 EVERY_SAMPLE = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.stem)
 OF_THE_TEST_MACHINE = ("disks", "clock_synchronized")
 """Facts that come from system calls instead of files."""
+OF_THE_RUN = ("check_mode",)
+"""Facts that the module adds to those of the node."""
 
 
 def test_there_are_machines_of_all_shapes() -> None:
@@ -32,8 +34,8 @@ def test_a_machine_s_files_and_programs_tell_its_facts(sample: Path, tmp_path: P
 
     read = facts.read(tmp_path, uname(wanted), answers(wanted, tmp_path))
 
-    assert list(read) == list(wanted)
-    for name in (name for name in wanted if name not in OF_THE_TEST_MACHINE):
+    assert [*read, *OF_THE_RUN] == list(wanted)
+    for name in (name for name in read if name not in OF_THE_TEST_MACHINE):
         assert read[name] == wanted[name], name
 
 
@@ -42,7 +44,7 @@ def test_a_machine_without_anything_has_every_fact_all_the_same(tmp_path: Path) 
 
     read = facts.read(tmp_path, os.uname(), nothing)
 
-    assert list(read) == list(load(SAMPLES[0]))
+    assert [*read, *OF_THE_RUN] == list(load(SAMPLES[0]))
     assert (read["gpus"], read["nics"], read["driver"]["loaded"], read["smi"]) == ([], [], None, None)
     assert read["kubernetes"]["distribution"] == read["runtime"]["kind"] == "none"
 

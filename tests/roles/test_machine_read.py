@@ -18,7 +18,7 @@ NOT_FACTS = ("changed", "failed")
 """What Ansible adds to every result."""
 
 
-def run(folder: Path, **variables: Any) -> Run:
+def run(folder: Path, role: str = "machine", check_mode: bool = False, **variables: Any) -> Run:
     """Run the role on this machine and keep what it leaves in ``folder``."""
     keep = {
         "content": "{{ {'facts': machine_facts, 'node': __machine_node} | to_json }}",
@@ -27,8 +27,9 @@ def run(folder: Path, **variables: Any) -> Run:
     play = {
         "hosts": "nodes",
         "gather_facts": False,
-        "roles": ["machine"],
-        "tasks": [{"ansible.builtin.copy": keep}],
+        "check_mode": check_mode,
+        "roles": [role],
+        "tasks": [{"ansible.builtin.copy": keep, "check_mode": False}],
     }
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     (folder / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
@@ -74,3 +75,16 @@ def test_a_kubeconfig_that_is_not_there_is_refused_before_anything_is_read(tmp_p
     assert result.status != 0
     assert "machine_kubeconfig is /nowhere/config, which is no file" in " ".join(result.output.split())
     assert not (tmp_path / "left.json").exists()
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_roles_know_a_play_that_only_checks_and_report_there_instead_of_failing(
+    check_mode: bool, tmp_path: Path
+) -> None:
+    result = run(tmp_path, "preflight", check_mode, preflight_disk_gib=100000)
+
+    assert "less than 100000 GiB" in result.output
+    assert (result.status == 0) is check_mode
+    if check_mode:
+        left = json.loads((tmp_path / "left.json").read_text(encoding="utf-8"))
+        assert left["facts"]["check_mode"] is True

@@ -86,9 +86,9 @@ def read(system: str) -> dict[str, Any]:
         **load(ROLE / "vars/os" / f"{system}.yml"),
         "role_path": str(ROLE),
         "ansible_managed": "Ansible managed",
-        "ansible_check_mode": False,
         "ansible_search_path": [str(ROLE)],
         "machine_facts": {
+            "check_mode": False,
             "os": SYSTEMS[system],
             "kernel": {"release": "6.1.0-40-amd64", "arch": "x86_64", "installed": ["6.1.0-40-amd64"]},
             "gpus": [{"address": "0000:17:00.0", "device": "2330", "driver": None}],
@@ -346,7 +346,7 @@ def test_an_upgrade_by_somebody_else_is_told() -> None:
 
 
 def test_a_run_that_only_looks_reports_what_it_would_refuse_and_change() -> None:
-    published = report(ansible_check_mode=True, **with_facts(secure_boot=True))
+    published = report(**with_facts(secure_boot=True, check_mode=True))
 
     assert published["status"] == "failed"
     said = " ".join(finding["what"] for finding in published["findings"])

@@ -135,6 +135,10 @@ hostname:
   description: The node's host name.
   returned: always
   type: str
+check_mode:
+  description: Whether nothing may be changed. C(ansible_check_mode) does not tell where a play sets C(check_mode).
+  returned: always
+  type: bool
 """
 
 
@@ -144,7 +148,8 @@ def main() -> None:
         argument_spec={"limit": {"type": "float", "default": 20.0}},
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, **facts.read(Path("/"), os.uname(), facts.ask(module.params["limit"])))
+    node = facts.read(Path("/"), os.uname(), facts.ask(module.params["limit"]))
+    module.exit_json(changed=False, **node, check_mode=module.check_mode)
 
 
 if __name__ == "__main__":
