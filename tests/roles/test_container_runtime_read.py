@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roles.container_runtime.library import container_runtime_read
+from roles.container_runtime.module_utils.container_runtime import cri, files, gpus, services
 from scripts import command
 from scripts.cache import REPO
 
@@ -17,33 +18,31 @@ SHOWN = "Id=containerd.service\nMainPID=95\n\nId=kubelet.service\nMainPID=0\n"
 
 
 def test_units_are_told_apart_by_their_blocks() -> None:
-    assert container_runtime_read.parse_units(SHOWN)["kubelet"]["MainPID"] == "0"
+    assert services.parse_units(SHOWN)["kubelet"]["MainPID"] == "0"
 
 
 def test_limits_are_those_of_the_services_that_run(tmp_path: Path) -> None:
-    (tmp_path / "95").mkdir()
-    (tmp_path / "95/limits").write_text("Max open files 1 1 files\n", encoding="utf-8")
+    (tmp_path / "proc/95").mkdir(parents=True)
+    (tmp_path / "proc/95/limits").write_text("Max open files 1 1 files\n", encoding="utf-8")
 
-    running = container_runtime_read.read_running(container_runtime_read.parse_units(SHOWN), tmp_path)
+    running = services.read_running(services.parse_units(SHOWN), tmp_path)
 
     assert running == {"containerd": "Max open files 1 1 files\n"}
 
 
 def test_a_node_without_a_record_has_an_empty_one(tmp_path: Path) -> None:
-    assert container_runtime_read.read_record(tmp_path / "record.json") == {}
+    assert services.read_record(tmp_path / "record.json") == {}
 
 
 def test_a_damaged_record_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"services": [', encoding="utf-8")
 
     with pytest.raises(ValueError, match=r"record\.json is not JSON .* Remove it"):
-        container_runtime_read.read_record(tmp_path / "record.json")
+        services.read_record(tmp_path / "record.json")
 
 
 def test_a_drop_in_names_its_service() -> None:
-    assert (
-        container_runtime_read.service_of(Path("/etc/systemd/system/k3s-agent.service.d/90-limits.conf")) == "k3s-agent"
-    )
+    assert services.service_of(Path("/etc/systemd/system/k3s-agent.service.d/90-limits.conf")) == "k3s-agent"
 
 
 def test_one_call_reads_what_was_asked_for_and_what_record_and_drop_ins_add(tmp_path: Path) -> None:
@@ -73,6 +72,131 @@ def test_one_call_reads_what_was_asked_for_and_what_record_and_drop_ins_add(tmp_
     assert result["check_mode"] is False
     assert result["process_1"]["limits"].startswith("Limit")
     assert result["changed"] is False
+    assert result["cri"]["answers"] is False
+    assert result["config"]["path"] == "/etc/containerd/config.toml"
+
+
+INFO = {
+    "status": {"conditions": [{"type": "RuntimeReady", "status": True, "message": ""}]},
+    "config": {
+        "enableCDI": False,
+        "containerd": {"defaultRuntimeName": "runc", "runtimes": {"runc": {"options": {"SystemdCgroup": True}}}},
+    },
+}
+
+
+def test_the_cri_tells_its_runtimes_with_their_options() -> None:
+    answer = cri.parse_info(0, json.dumps(INFO), "")
+
+    assert answer == {
+        "answers": True,
+        "ready": True,
+        "runtimes": {"runc": {"SystemdCgroup": True}},
+        "default": "runc",
+        "cdi": False,
+        "problem": "",
+    }
+
+
+def test_a_cri_without_containerd_s_details_still_tells_its_handlers() -> None:
+    info = {"status": INFO["status"], "runtimeHandlers": [{"features": {}}, {"name": "crun"}]}
+
+    assert cri.parse_info(0, json.dumps(info), "")["runtimes"] == {"crun": {}}
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "errors", "problem"),
+    [
+        (1, "", "rpc error: unknown service runtime.v1.RuntimeService\n", "unknown service"),
+        (0, "not JSON", "", "not JSON"),
+        (0, "[]", "", "[]"),
+        (1, "", "", ""),
+    ],
+    ids=["disabled", "noise", "list", "silence"],
+)
+def test_a_cri_that_does_not_answer_says_why(status: int, output: str, errors: str, problem: str) -> None:
+    """B9: the CRI plugin is disabled."""
+    answer = cri.parse_info(status, output, errors)
+
+    assert (answer["answers"], answer["ready"]) == (False, False)
+    assert problem in answer["problem"]
+
+
+def test_a_cri_that_is_not_ready_says_why() -> None:
+    conditions = [{"type": "RuntimeReady", "status": False, "message": "no sandbox image"}]
+
+    assert cri.parse_info(0, json.dumps({"status": {"conditions": conditions}}), "")["problem"] == "no sandbox image"
+
+
+def test_files_are_read_in_containerd_s_order_with_relative_and_missing_imports(tmp_path: Path) -> None:
+    for path, text in {
+        "etc/containerd/config.toml": "#imports = ['/no']\nimports = ['conf.d/*.toml', \"/opt/a.toml\", '/opt/n']",
+        "etc/containerd/conf.d/b.toml": "imports = ['../config.toml']",
+        "etc/containerd/conf.d/a.toml": "imports = [\n '/opt/c.toml',\n]",
+        "opt/a.toml": "",
+        "opt/c.toml": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+
+    found = files.config_files("/etc/containerd/config.toml", tmp_path)
+
+    assert [Path(file["path"]).name for file in found] == ["config.toml", "a.toml", "b.toml", "a.toml", "c.toml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["containerd"], "/etc/containerd/config.toml"),
+        (["containerd", "--config", "/opt/c.toml"], "/opt/c.toml"),
+        (["containerd", "-l", "info", "-c", "/opt/c.toml"], "/opt/c.toml"),
+        (["containerd", "--config=/opt/c.toml"], "/opt/c.toml"),
+    ],
+    ids=["default", "long", "short", "with ="],
+)
+def test_the_main_file_is_the_one_that_containerd_was_started_with(tmp_path: Path, words: list[str], path: str) -> None:
+    (tmp_path / "proc/95").mkdir(parents=True)
+    (tmp_path / "proc/95/cmdline").write_text("\0".join([*words, ""]), encoding="utf-8")
+
+    assert files.config_path("95", tmp_path) == path
+    assert files.config_path("0", tmp_path) == "/etc/containerd/config.toml"
+
+
+def test_a_specification_tells_the_driver_that_it_was_made_for(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/cdi"
+    folder.mkdir(parents=True)
+    (folder / "nvidia.yaml").write_text(
+        "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# /usr/lib/libcuda.so.580.95.05\n", encoding="utf-8"
+    )
+    (folder / "other.json").write_text('{"kind": "vendor.example/nic"}', encoding="utf-8")
+    (folder / "plain.json").write_text('{"kind": "nvidia.com/gpu"}', encoding="utf-8")
+
+    assert gpus.specifications(tmp_path) == [
+        {"path": "/etc/cdi/nvidia.yaml", "driver": "580.95.05"},
+        {"path": "/etc/cdi/plain.json", "driver": ""},
+    ]
+
+
+def test_containers_from_before_the_last_link_would_be_cut_off(tmp_path: Path) -> None:
+    """B5: the rules of a container name devices by their links, as they were when it was made."""
+    null = Path("/dev/null")
+    (tmp_path / "dev/char").mkdir(parents=True)
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/stat").write_text("cpu 1\nbtime 1000\n", encoding="utf-8")
+    values = " ".join(["S", *["0"] * 18, str(50 * os.sysconf("SC_CLK_TCK")), "0"])
+    (tmp_path / "proc/7/stat").write_text(f"7 (containerd-shim) {values}\n", encoding="utf-8")
+    (tmp_path / "dev/nvidia0").symlink_to(null)
+    link = tmp_path / "dev/char/1:3"
+
+    unlinked = gpus.cut_off_by_reload(tmp_path, ["/dev/nvidia0"])
+    link.symlink_to("../nvidia0")
+    os.utime(link, (1049, 1049), follow_symlinks=False)
+    before = gpus.cut_off_by_reload(tmp_path, ["/dev/nvidia0"])
+    os.utime(link, (1051, 1051), follow_symlinks=False)
+    after = gpus.cut_off_by_reload(tmp_path, ["/dev/nvidia0"])
+
+    assert (unlinked, before, after) == (1, 0, 1)
+    assert gpus.cut_off_by_reload(tmp_path, []) == 0
 
 
 def run_module(arguments: dict[str, Any], path: str) -> dict[str, Any]:
@@ -80,11 +204,11 @@ def run_module(arguments: dict[str, Any], path: str) -> dict[str, Any]:
     output = command.run(
         [
             *(Path(sys.executable).parent / "ansible", "localhost", "--connection", "local", "--one-line"),
-            *("--module-path", REPO / "roles/container_runtime/library", "--module-name", "container_runtime_read"),
+            *("--playbook-dir", REPO / "roles/container_runtime", "--module-name", "container_runtime_read"),
             *("--args", json.dumps(arguments), "--extra-vars", f"ansible_python_interpreter={sys.executable}"),
         ],
         cwd=REPO,
-        env={"PATH": path},
+        env={"PATH": path, "ANSIBLE_MODULE_UTILS": str(REPO / "roles/container_runtime/module_utils")},
     )
     result: dict[str, Any] = json.loads(output.partition("=>")[2])
     return result

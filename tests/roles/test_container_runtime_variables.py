@@ -7,18 +7,51 @@ from typing import Any
 import pytest
 
 from scripts.cache import REPO
-from tests.roles.templating import evaluate
+from tests.roles.templating import evaluate, load
 
 ROLE = REPO / "roles/container_runtime"
 CAPABLE, NOT_CAPABLE = "000001ffffffffff", "000001fffeffffff"
 LIMITS = "Max open files      {nofile} {nofile} files\nMax locked memory   {memlock} {memlock} bytes\n"
 DROP_IN = "/etc/systemd/system/kubelet.service.d/90-rankzero-limits.conf"
 
+MAIN = {"path": "/etc/containerd/config.toml", "text": "version = 3\n", "mode": "0644"}
+CRI = {
+    "crictl": "/usr/bin/crictl",
+    "answers": True,
+    "ready": True,
+    "runtimes": {"runc": {}},
+    "default": "runc",
+    "cdi": None,
+    "problem": "",
+}
+NVIDIA = {"BinaryName": "/usr/bin/nvidia-container-runtime"}
+DRIVER = "580.95.05"
+
+
+def machine(
+    distribution: str = "kubeadm", gpus: int = 0, kind: str = "containerd", driver: str | None = None
+) -> dict[str, Any]:
+    """What machine_facts has that the role reads."""
+    return {
+        "os": {"family": "Debian"},
+        "kernel": {"arch": "x86_64"},
+        "gpus": [{}] * gpus,
+        "driver": {"loaded": driver},
+        "kubernetes": {"distribution": distribution},
+        "runtime": {
+            "kind": kind,
+            "service": "k3s-agent" if distribution == "k3s" else kind,
+            "socket": "/run/containerd/containerd.sock",
+            "version": "2.2.1",
+        },
+    }
+
 
 def node(
     capabilities: str = CAPABLE,
     services: tuple[str, ...] = ("containerd", "kubelet"),
     record: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
     **read: Any,
 ) -> dict[str, Any]:
     """The result of tasks/read.yml on a node, with ``read`` on top."""
@@ -35,10 +68,18 @@ def node(
             "running": {},
             "nr_open": 1048576,
             "check_mode": False,
-            "gpus": False,
-            "gpu_link": False,
+            "config": {"path": "/etc/containerd/config.toml", "files": [{**MAIN}]},
+            "files": {},
+            "sources": [],
+            "cri": CRI,
+            "gpus": {"devices": [], "unlinked": [], "cut_off": 0},
+            "toolkit": {"runtime": "", "version": ""},
+            "specifications": [],
             **read,
         },
+        "machine_facts": facts or machine(),
+        "__container_runtime_os": load(ROLE / "vars/os/Debian.yml")["__container_runtime_os"],
+        "__container_runtime_udev_text": "as asked",
         # Where the template is found is Ansible's affair during a play.
         "__container_runtime_drop_in_text": "as asked",
     }
@@ -64,7 +105,7 @@ EARLIER_PROCESS = LIMITS.format(nofile=524288, memlock=8388608)
 def prepared(**read: Any) -> dict[str, Any]:
     """A node on which the role has done all with its defaults, with ``read`` on top."""
     done: dict[str, Any] = {
-        "record": {"services": ["kubelet"]},
+        "record": {"services": ["kubelet"], "files": {}},
         "drop_ins": {DROP_IN: "as asked"},
         "units": {"kubelet": ASKED_UNIT},
         "running": {"kubelet": ASKED_PROCESS},
@@ -176,7 +217,7 @@ def test_a_reset_is_finished_once_no_process_has_the_role_s_limits(running: dict
 
 
 def test_the_record_keeps_services_that_are_no_longer_asked_for() -> None:
-    record = on("__container_runtime_new_record", node(record={"services": ["crio"]}))
+    record = on("__container_runtime_new_record", node(record={"services": ["crio"], "files": {}}))
 
     assert record["services"] == ["containerd", "crio", "kubelet"]
 
@@ -206,7 +247,9 @@ def test_a_node_on_which_something_does_not_hold_loses_its_label_first(
 
 
 def test_limits_that_wait_for_a_reload_are_no_failure_but_are_named_also_for_a_service_that_does_not_run() -> None:
-    held_back = prepared(units={"kubelet": unit()}, running={}, gpus=True)
+    held_back = prepared(
+        units={"kubelet": unit()}, running={}, gpus={"devices": ["/dev/nvidiactl"], "unlinked": [], "cut_off": 1}
+    )
 
     report = on("__container_runtime_report", held_back)
 
@@ -233,7 +276,7 @@ def test_limits_that_were_lowered_are_told_and_are_no_failure() -> None:
     report = on("__container_runtime_report", container, limit_beyond_host="lower")
 
     assert report["status"] == "ok"
-    assert [finding["severity"] for finding in report["findings"]] == ["warning"]
+    assert [finding["severity"] for finding in report["findings"]] == ["warning", "info"]
     assert "at most nofile 20000 and memlock 8388608" in report["findings"][0]["what"]
 
 
@@ -246,14 +289,199 @@ def test_what_was_asked_for_is_the_same_on_nodes_that_differ() -> None:
     assert asked != on("__container_runtime_asked", node(), limit_memlock="68719476736", **arguments)
 
 
-def test_a_device_link_or_leave_makes_a_reload_harmless() -> None:
-    """B5: a reload of systemd cuts containers off GPUs that /dev/char does not name."""
+def test_no_container_to_cut_off_or_leave_makes_a_reload_harmless() -> None:
+    """B5: a reload of systemd cuts containers off GPUs that /dev/char did not name when they were started."""
 
     def reload_ok(described: dict[str, Any], **arguments: Any) -> bool:
         answer: bool = on("__container_runtime_reload_ok", described, **arguments)
         return answer
 
-    assert not reload_ok(prepared(gpus=True))
+    def gpus(cut_off: int) -> dict[str, Any]:
+        return {"devices": ["/dev/nvidiactl"], "unlinked": [], "cut_off": cut_off}
+
+    assert not reload_ok(prepared(gpus=gpus(1)))
     assert reload_ok(prepared())
-    assert reload_ok(prepared(gpus=True, gpu_link=True))
-    assert reload_ok(prepared(gpus=True), restart_ok="true")
+    assert reload_ok(prepared(gpus=gpus(0)))
+    assert reload_ok(prepared(gpus=gpus(1)), restart_ok="true")
+
+
+def with_gpus(runtimes: dict[str, Any] | None = None, toolkit: str = "1.20.2", **read: Any) -> dict[str, Any]:
+    """A node with a GPU and the toolkit, with ``read`` on top."""
+    facts = read.pop("facts", machine(gpus=1, driver=DRIVER))
+    done: dict[str, Any] = {
+        "toolkit": {"runtime": "/usr/bin/nvidia-container-runtime" if toolkit else "", "version": toolkit},
+        "cri": CRI | {"runtimes": runtimes if runtimes is not None else {"runc": {}}},
+        "files": {"/etc/udev/rules.d/71-rankzero-nvidia-dev-char.rules": "as asked"},
+    }
+    return prepared(facts=facts, **(done | read))
+
+
+def whats(described: dict[str, Any], **arguments: Any) -> str:
+    """What the report finds, on one line."""
+    found = on("__container_runtime_report.findings", described, **arguments)
+    return " ".join(finding["what"] for finding in found)
+
+
+def test_a_node_without_gpus_says_that_it_gets_nothing_for_them() -> None:
+    report = on("__container_runtime_report", prepared())
+
+    assert report["status"] == "ok"
+    assert "no NVIDIA GPU" in whats(prepared())
+    assert whats(prepared(), nvidia="none") == ""
+
+
+def test_a_node_with_gpus_gets_the_handler_and_waits_for_the_restart() -> None:
+    bare = with_gpus()
+    written = on("__container_runtime_plan.write", bare)
+    done = with_gpus(
+        config={
+            "path": MAIN["path"],
+            "files": [{"path": path, "text": text, "mode": "0644"} for path, text in written.items()],
+        }
+    )
+
+    assert list(written) == ["/etc/containerd/conf.d/zz-rankzero.toml", "/etc/containerd/config.toml"]
+    assert status(bare) == "failed"
+    assert status(done) == "waiting"
+    assert "the running CRI has no runtime nvidia, only runc" in whats(done)
+    assert on("__container_runtime_restart_services", done) == ["containerd"]
+
+
+def test_the_running_cri_is_compared_with_the_files_option_by_option() -> None:
+    files = on("__container_runtime_plan.write", with_gpus())
+    config = {
+        "path": MAIN["path"],
+        "files": [{"path": path, "text": text, "mode": "0644"} for path, text in files.items()],
+    }
+
+    assert status(with_gpus({"runc": {}, "nvidia": NVIDIA}, config=config)) == "ok"
+    assert "BinaryName of the running CRI's runtime nvidia is '/old'" in whats(
+        with_gpus({"runc": {}, "nvidia": {"BinaryName": "/old"}}, config=config)
+    )
+    assert "the default runtime is runc, not nvidia" not in whats(with_gpus({"nvidia": NVIDIA}, config=config))
+
+
+def test_a_runtime_that_no_file_defines_any_more_waits_for_a_restart() -> None:
+    described = prepared(cri=CRI | {"runtimes": {"runc": {}, "nvidia": NVIDIA}})
+
+    assert "still has the runtime nvidia" in whats(described)
+    assert status(described) == "waiting"
+
+
+def test_a_node_without_crictl_is_not_judged_by_what_nobody_asked() -> None:
+    report = on("__container_runtime_report", prepared(cri=CRI | {"crictl": "", "answers": False}))
+
+    assert report["status"] == "ok"
+    assert any("cri-tools" in finding["fix"] for finding in report["findings"])
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "arguments", "wrong"),
+    [
+        ("", {}, True),
+        ("1.17.8", {}, True),
+        ("1.18.0", {}, False),
+        ("1.20.2", {"toolkit_version": "1.20.1"}, True),
+        ("1.20.2", {"toolkit_version": "1.20.2"}, False),
+        ("", {"toolkit": "false"}, False),
+        ("", {"nvidia": "none"}, False),
+    ],
+    ids=["none", "old", "least", "other", "pinned", "not ours", "no runtime"],
+)
+def test_the_toolkit_is_installed_where_it_is_missing_old_or_another(
+    toolkit: str, arguments: dict[str, Any], wrong: bool
+) -> None:
+    assert on("__container_runtime_toolkit_wrong", with_gpus(toolkit=toolkit), **arguments) is wrong
+
+
+def test_all_packages_of_the_toolkit_have_the_version_that_is_asked_for() -> None:
+    packages = on("__container_runtime_packages", with_gpus(), toolkit_version="1.20.2")
+
+    assert packages[0] == "nvidia-container-toolkit=1.20.2-1"
+    assert all(package.endswith("=1.20.2-1") for package in packages)
+    assert on("__container_runtime_packages", with_gpus())[0] == "nvidia-container-toolkit"
+
+
+@pytest.mark.parametrize(
+    ("described", "arguments", "words"),
+    [
+        (with_gpus(facts=machine(gpus=1, kind="crio")), {}, "CRI-O, whose files the role does not write"),
+        (with_gpus(toolkit=""), {"toolkit": False}, "nvidia-container-runtime is not installed"),
+        (
+            with_gpus(toolkit=""),
+            {"toolkit": False, "nvidia_binary": "/opt/nvidia-container-runtime"},
+            "not at /opt/nvidia-container-runtime",
+        ),
+        (with_gpus(), {"toolkit_version": "1.13.5"}, "give at least 1.18.0"),
+        (with_gpus(), {"toolkit_key": "/nowhere/key.asc"}, "neither a URL nor a file"),
+        (
+            with_gpus(config={"path": MAIN["path"], "files": [MAIN | {"text": "version ="}]}),
+            {},
+            "/etc/containerd/config.toml is not TOML",
+        ),
+    ],
+    ids=["CRI-O", "no toolkit", "no binary", "old version", "no key", "not TOML"],
+)
+def test_a_runtime_for_gpus_that_cannot_be_had_is_refused(
+    described: dict[str, Any], arguments: dict[str, Any], words: str
+) -> None:
+    (sentence,) = refusals(described, **arguments)
+
+    assert words in sentence
+
+
+def test_a_source_of_somebody_else_for_the_same_repository_is_used() -> None:
+    theirs, ours = "/etc/apt/sources.list.d/nvidia-container-toolkit.list", on("__container_runtime_os.source", node())
+
+    assert on("__container_runtime_foreign_sources", node(sources=[ours, theirs])) == [theirs]
+
+
+@pytest.mark.parametrize(
+    ("specifications", "wrong"),
+    [
+        ([], True),
+        ([{"path": "/etc/cdi/nvidia.yaml", "driver": "575.57.08"}], True),
+        ([{"path": "/etc/cdi/nvidia.yaml", "driver": DRIVER}], False),
+    ],
+    ids=["none", "of the driver before", "of this driver"],
+)
+def test_a_cdi_specification_is_that_of_the_driver_that_is_loaded(
+    specifications: list[dict[str, str]], wrong: bool
+) -> None:
+    described = with_gpus(specifications=specifications)
+
+    assert on("__container_runtime_cdi_wrong", described, nvidia="cdi") is wrong
+    assert on("__container_runtime_cdi_wrong", described) is False
+
+
+def test_a_node_without_its_driver_yet_is_told_that_there_is_no_cdi_specification() -> None:
+    described = with_gpus(facts=machine(gpus=1))
+
+    assert status(described, nvidia="cdi") == "ok"
+    assert "no driver is loaded" in whats(described, nvidia="cdi")
+
+
+def test_the_proof_holds_until_the_runtime_is_started_again() -> None:
+    started = {"containerd": ASKED_UNIT | {"ExecMainStartTimestampMonotonic": "77"}}
+    limits = {"nofile": {"soft": 1048576, "hard": 1048576}, "memlock": {"soft": 2**64 - 1, "hard": 2**64 - 1}}
+
+    def on_node(start: str, proved: dict[str, Any] = limits) -> dict[str, Any]:
+        record = {"services": ["containerd"], "files": {}, "proof": {"started": start, "limits": proved}}
+        drop_ins = {DROP_IN.replace("kubelet", "containerd"): "as asked"}
+        return prepared(units=started, running={"containerd": ASKED_PROCESS}, record=record, drop_ins=drop_ins)
+
+    less = limits | {"nofile": {"soft": 1024, "hard": 1048576}}
+    assert on("__container_runtime_proof_needed", on_node("77")) is False
+    assert on("__container_runtime_proof_needed", on_node("76")) is True
+    assert status(on_node("77")) == "ok"
+    assert status(on_node("77", less)) == "failed"
+    assert "base_runtime_spec" in on("__container_runtime_report.findings", on_node("77", less))[0]["fix"]
+
+
+def test_k3s_is_told_its_default_runtime_by_an_option_and_gets_no_template() -> None:
+    described = with_gpus(facts=machine("k3s", gpus=1))
+
+    assert on("__container_runtime_plan.write", described) == {}
+    assert list(on("__container_runtime_plan.write", described, nvidia="default")) == [
+        "/etc/rancher/k3s/config.yaml.d/90-rankzero-runtime.yaml"
+    ]

@@ -64,9 +64,14 @@ def lowered_limits(asked: Mapping[str, int], granted: Mapping[str, int]) -> dict
     return {name: min(limit, granted.get(name, limit)) for name, limit in asked.items()}
 
 
+def both_ends(limits: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Limits that are soft and hard at once, in the form of :func:`process_limits`."""
+    return {name: {"soft": limit, "hard": limit} for name, limit in limits.items()}
+
+
 def outdated_services(running: Mapping[str, str], limits: Mapping[str, int]) -> list[str]:
     """The services with other limits than asked for, soft or hard; ``running`` has texts of /proc/PID/limits."""
-    wanted = {name: {"soft": limit, "hard": limit} for name, limit in limits.items()}
+    wanted = both_ends(limits)
     return sorted(service for service, text in running.items() if process_limits(text) != wanted)
 
 
@@ -112,6 +117,8 @@ class FilterModule:
         return {
             "container_runtime_parse_limit": parse_limit,
             "container_runtime_show_limit": show_limit,
+            "container_runtime_process_limits": process_limits,
+            "container_runtime_both_ends": both_ends,
             "container_runtime_granted_limits": granted_limits,
             "container_runtime_lowered_limits": lowered_limits,
             "container_runtime_outdated_services": outdated_services,

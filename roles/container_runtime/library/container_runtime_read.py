@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
-import json
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.container_runtime import cri, files, gpus, services
 
 DOCUMENTATION = r"""
 module: container_runtime_read
 short_description: Read what the role container_runtime decides on
 description:
-  - Reads the role's record, systemd units and the limits of running processes. Changes nothing.
+  - Reads the role's record, systemd units, limits of running processes, the runtime's files, what the CRI says, and
+    what there is of NVIDIA's toolkit. Changes nothing.
 options:
   record:
     description: Path of the role's record.
@@ -32,6 +35,37 @@ options:
     type: list
     elements: str
     required: true
+  runtime_service:
+    description: The service that runs containers; empty for none.
+    type: str
+    default: ""
+  socket:
+    description: Socket of the CRI; empty for none, which then is not asked.
+    type: str
+    default: ""
+  crictl:
+    description: Program and first arguments with which the CRI is asked.
+    type: list
+    elements: str
+    default: [crictl]
+  files:
+    description: Paths of files whose content is wanted.
+    type: list
+    elements: str
+    default: []
+  sources:
+    description: Folders with the package manager's sources.
+    type: list
+    elements: str
+    default: []
+  binary:
+    description: Where nvidia-container-runtime is; empty looks in the usual places.
+    type: str
+    default: ""
+  settle:
+    description: Seconds to wait for a CRI that is ready, after a restart.
+    type: int
+    default: 0
 """
 
 RETURN = r"""
@@ -40,7 +74,7 @@ record:
   returned: always
   type: dict
 drop_ins:
-  description: Texts of the drop-ins that are there, by path.
+  description: Texts of the unit drop-ins that are there, by path.
   returned: always
   type: dict
 process_1:
@@ -63,65 +97,93 @@ check_mode:
   description: Whether the play only checks. C(ansible_check_mode) does not tell of a play with C(check_mode).
   returned: always
   type: bool
+config:
+  description: C(path) of containerd's main file and C(files), C(path), C(text) and C(mode) of it and its imports.
+  returned: always
+  type: dict
+files:
+  description: Texts of those of O(files) that are there, by path.
+  returned: always
+  type: dict
+sources:
+  description: Paths of files in O(sources) that name NVIDIA's repository of the toolkit.
+  returned: always
+  type: list
+cri:
+  description: >-
+    Whether it C(answers) and is C(ready), its C(runtimes) with their options, the C(default), whether C(cdi) is
+    on (null where it does not tell), and the C(problem);
+    C(crictl) is the path of the program, empty where it is not installed.
+  returned: always
+  type: dict
 gpus:
-  description: Whether NVIDIA devices are there.
+  description: >-
+    Device files (C(devices)), those that are C(unlinked) in /dev/char, and how many containers a reload of systemd may
+    cut off from them (C(cut_off)).
   returned: always
-  type: bool
-gpu_link:
-  description: Whether the device link is there that keeps GPUs in containers through a reload of systemd.
+  type: dict
+toolkit:
+  description: C(runtime), the path of nvidia-container-runtime, and C(version), both empty where it is not installed.
   returned: always
-  type: bool
+  type: dict
+specifications:
+  description: CDI specifications of GPUs, C(path) and C(driver).
+  returned: always
+  type: list
 """
 
-UNIT_PROPERTIES = ["Id", "LoadState", "MainPID", "NeedDaemonReload", "LimitNOFILE", "LimitMEMLOCK"]
-GPUS, GPU_LINK = Path("/dev/nvidiactl"), Path("/dev/char/195:255")
+ROOT = Path("/")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+REPOSITORY = "libnvidia-container"
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """The record, empty where there is none. Raises ValueError for one that was damaged."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    try:
-        record: dict[str, Any] = json.loads(text)
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is not JSON ({error}). Remove it; the values of before are then not known."
-        ) from error
-    return record
+def read_cri(module: AnsibleModule) -> dict[str, Any]:
+    """What the CRI says, asked until it is ready or ``settle`` seconds are over."""
+    program, *words = module.params["crictl"]
+    path = shutil.which(program, path=PATH)
+    if not path or not module.params["socket"]:
+        return {**cri.SILENT, "crictl": path or ""}
+    end = time.monotonic() + module.params["settle"]
+    while True:
+        answer = cri.parse_info(*module.run_command(cri.info_command([path, *words], module.params["socket"])))
+        if answer["ready"] or time.monotonic() >= end:
+            return {**answer, "crictl": path}
+        time.sleep(0.5)
 
 
-def service_of(drop_in: Path) -> str:
-    """The service whose unit a drop-in belongs to, from a path like ``.../kubelet.service.d/90-limits.conf``."""
-    return drop_in.parent.name.removesuffix(".service.d")
+def read_sources(folders: list[str]) -> list[str]:
+    """Files of the package manager that name the toolkit's repository."""
+    paths = [path for folder in folders for path in sorted(Path(folder).glob("*")) if path.is_file()]
+    return [str(path) for path in paths if REPOSITORY in (files.text(path) or "")]
 
 
-def parse_units(show: str) -> dict[str, dict[str, str]]:
-    """The blocks that ``systemctl show`` prints for several units, by the service's name."""
-    blocks = (dict(line.split("=", 1) for line in block.splitlines()) for block in show.strip().split("\n\n") if block)
-    return {block["Id"].removesuffix(".service"): block for block in blocks}
+def read_gpus() -> dict[str, Any]:
+    """The device files and their links."""
+    devices = gpus.devices(ROOT)
+    unlinked = [path for path, link in gpus.links(ROOT, devices).items() if not link.is_symlink()]
+    return {"devices": devices, "unlinked": unlinked, "cut_off": gpus.cut_off_by_reload(ROOT, devices)}
 
 
-def read_running(units: dict[str, dict[str, str]], root: Path = Path("/proc")) -> dict[str, str]:
-    """The limits of each service's main process, without services that do not run."""
-    running = {}
-    for service, unit in units.items():
-        try:
-            running[service] = (root / unit["MainPID"] / "limits").read_text(encoding="utf-8")
-        except (FileNotFoundError, ProcessLookupError):  # 0, or ended since systemd was asked
-            continue
-    return running
+def read_toolkit(module: AnsibleModule) -> dict[str, str]:
+    """What is installed of the toolkit."""
+    runtime = gpus.toolkit_runtime(ROOT, module.params["binary"])
+    if not Path(gpus.CTK).exists():
+        return {"runtime": runtime, "version": ""}
+    _, said, _ = module.run_command([gpus.CTK, "--version"])
+    return {"runtime": runtime, "version": gpus.parse_version(said)}
 
 
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
-    record = read_record(Path(module.params["record"]))
+    record = services.read_record(Path(module.params["record"]))
     drop_ins = sorted(Path(module.params["units"]).glob(f"*.service.d/{module.params['drop_in']}"))
-    services = sorted({*module.params["services"], *record.get("services", []), *map(service_of, drop_ins)})
-    show = ["systemctl", "show", f"--property={','.join(UNIT_PROPERTIES)}", "--"]
-    _, shown, _ = module.run_command([*show, *(f"{service}.service" for service in services)], check_rc=True)
-    units = parse_units(shown)
+    named = [*module.params["services"], *record.get("services", []), *map(services.service_of, drop_ins)]
+    _, shown, _ = module.run_command(services.show_command(sorted(set(named))), check_rc=True)
+    # Before the files and processes are looked at: it may wait until they have settled.
+    answer = read_cri(module)
+    units = services.parse_units(shown)
+    runtime = units.get(module.params["runtime_service"], {})
+    config = files.config_path(runtime.get("MainPID", "0"), ROOT)
     return {
         "record": record,
         "drop_ins": {str(path): path.read_text(encoding="utf-8") for path in drop_ins},
@@ -129,22 +191,35 @@ def read(module: AnsibleModule) -> dict[str, Any]:
             name: Path("/proc/1", name).read_text(encoding="utf-8") for name in ("limits", "status", "uid_map")
         },
         "units": units,
-        "running": read_running(units),
+        "running": services.read_running(units, ROOT),
         "nr_open": int(Path("/proc/sys/fs/nr_open").read_text(encoding="ascii")),
         "check_mode": module.check_mode,
-        "gpus": GPUS.exists(),
-        "gpu_link": GPU_LINK.exists(),
+        "config": {"path": config, "files": files.config_files(config, ROOT)},
+        "files": files.texts(module.params["files"], ROOT),
+        "sources": read_sources(module.params["sources"]),
+        "cri": answer,
+        "gpus": read_gpus(),
+        "toolkit": read_toolkit(module),
+        "specifications": gpus.specifications(ROOT),
     }
 
 
 def main() -> None:
     """Ansible's entry point."""
+    names = {"type": "list", "elements": "str"}
     module = AnsibleModule(
         argument_spec={
             "record": {"type": "path", "required": True},
             "units": {"type": "path", "required": True},
             "drop_in": {"type": "str", "required": True},
-            "services": {"type": "list", "elements": "str", "required": True},
+            "services": {**names, "required": True},
+            "runtime_service": {"type": "str", "default": ""},
+            "socket": {"type": "str", "default": ""},
+            "crictl": {**names, "default": ["crictl"]},
+            "files": {**names, "default": []},
+            "sources": {**names, "default": []},
+            "binary": {"type": "str", "default": ""},
+            "settle": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
