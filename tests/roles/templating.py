@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import filter_loader, init_plugin_loader
+from ansible.plugins.loader import filter_loader, init_plugin_loader, lookup_loader
 from ansible.template import Templar, trust_as_template
 
 init_plugin_loader()
@@ -23,6 +23,7 @@ def evaluate(role: Path, expression: str, variables: dict[str, Any]) -> Any:
 @functools.cache
 def _variables(role: Path) -> dict[str, Any]:
     filter_loader.add_directory(str(role / "filter_plugins"))
+    lookup_loader.add_directory(str(role.parent / "machine/lookup_plugins"))
     loader = DataLoader()
     scope: dict[str, Any] = {}
     for file in [role / "defaults" / "main.yml", *sorted((role / "vars" / "main").glob("*.yml"))]:
