@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scripts.cache import REPO
 from scripts.entry import guarded
-from scripts.generate import defaults, files, golden, measured, reference, roles, schema
+from scripts.generate import defaults, files, golden, inventory, measured, reference, roles, schema
 
 GENERATED: dict[Path, Callable[[], str]] = {
     files.SCHEMA: schema.render,
@@ -18,6 +18,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     files.RECOVERY: measured.recovery,
     files.DRILLS: measured.drills,
     files.FRONT_PAGE: measured.front_page,
+    inventory.PATH: inventory.render,
 }
 
 
