@@ -28,7 +28,7 @@ training_nodes:
     gpu-02:
       ansible_host: 192.0.2.12
   vars:
-    # Required: the account that ssh takes. It runs sudo, without a password or with `ansible-playbook --ask-become-pass`.
+    # Required: the account that ssh takes, which runs sudo: without a password, or with --ask-become-pass.
     ansible_user: ubuntu
     # Required for labels, drains and the device plugin: a kubeconfig on this machine. Empty leaves those out.
     machine_kubeconfig: "{{ lookup('ansible.builtin.env', 'KUBECONFIG') }}"
