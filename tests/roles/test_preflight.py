@@ -193,6 +193,24 @@ def test_a_driver_that_does_not_answer_is_an_error() -> None:
     assert found(facts, "did not answer within 20 s", **DRIVER) == ["error"]
 
 
+@pytest.mark.parametrize(
+    ("sample", "asked", "words", "severities"),
+    [
+        ("dgx-h100", 8, "the PCI bus shows", []),
+        ("dgx-h100", 0, "the PCI bus shows", []),
+        ("dgx-h100", 9, "the PCI bus shows 8 of the 9 GPUs", ["error"]),
+        ("no-gpu", "8", "the PCI bus shows 0 of the 8 GPUs", ["error"]),
+        ("no-gpu", 0, "the PCI bus shows", []),
+        ("dgx-h100", 4, "more than the 4 of preflight_gpus", ["warning"]),
+    ],
+)
+def test_fewer_gpus_than_the_node_should_have_are_an_error_wherever_they_are_lost(
+    sample: str, asked: int | str, words: str, severities: list[str]
+) -> None:
+    # PCI, driver, nvidia-smi and kubelet all agree on the number that is left.
+    assert found(machine(sample), words, preflight_gpus=asked, **DRIVER) == severities
+
+
 def test_a_gpu_that_is_passed_to_virtual_machines_is_an_error() -> None:
     facts = machine("one-socket")
     facts["gpus"][1]["driver"] = "vfio-pci"
@@ -259,6 +277,7 @@ def test_ports_of_a_bond_are_compared_even_if_they_are_two() -> None:
     ("variables", "words"),
     [
         ({"preflight_interfaces": ["eth9"]}, "no interface eth9"),
+        ({"preflight_interfaces": "ens3f0, eth9,eth8"}, "no interface eth9, eth8 "),
         ({"preflight_interfaces": ["ens3f1"]}, "has no link"),
         ({"preflight_link_mbit": 100000}, "ens3f0 runs at 25000 Mbit/s, less than 100000"),
     ],
@@ -329,6 +348,7 @@ def test_the_first_error_is_why_a_node_fails_and_warnings_are_no_reason() -> Non
         ({"preflight_cuda": "twelve"}, "preflight_cuda is twelve, which is no version"),
         ({"preflight_cuda": "12"}, "Give two numbers with a dot"),
         ({"preflight_cuda": "14.1"}, "known only for 11.x, 12.x, 13.x"),
+        ({"preflight_gpus": -1}, "preflight_gpus is -1; a node has 0 GPUs or more"),
         ({"preflight_disk_gib": -1}, "preflight_disk_gib is -1"),
         ({"preflight_link_mbit": -1}, "a speed is 0 Mbit/s or more"),
     ],

@@ -9,22 +9,24 @@ Facts = Mapping[str, Any]
 Finding = dict[str, str]
 
 
-def gpu_findings(facts: Facts, plan: Facts) -> list[Finding]:
-    """Findings about GPUs and driver.
+def gpu_findings(facts: Facts, plan: Facts, expected: int) -> list[Finding]:
+    """Findings about GPUs and driver, of a node that should have ``expected`` GPUs (0: as many as there are).
 
     ``plan`` says what the role nvidia_driver will do: ``source`` (none where it does nothing), ``branch`` and
     ``own_key_enrolled``. What that role mends is a warning; without it the same is an error.
     """
     if not facts["gpus"]:
         return [
+            *_expected(0, expected),
             {
                 "severity": "info",
                 "what": "there is no NVIDIA GPU on the PCI bus; driver, CUDA and NVSwitch were not looked at.",
                 "fix": "Nothing, unless the machine should have one: then look at its seat, power and BIOS settings.",
-            }
+            },
         ]
     mended = "warning" if plan["source"] != "none" else "error"
     return [
+        *_expected(len(facts["gpus"]), expected),
         *_bound(facts["gpus"], mended),
         *_secure_boot(facts, plan),
         *_pending(facts, mended),
@@ -32,6 +34,24 @@ def gpu_findings(facts: Facts, plan: Facts) -> list[Finding]:
         *_switches(facts, mended),
         *_counted(facts),
     ]
+
+
+def _expected(count: int, expected: int) -> Iterator[Finding]:
+    """Without the number asked for, a GPU that does not come up at boot is missing everywhere, and nothing differs."""
+    if count < expected:
+        yield {
+            "severity": "error",
+            "what": f"the PCI bus shows {count} of the {expected} GPUs that the node should have (preflight_gpus).",
+            "fix": "Look for the GPU's slot in the BMC's log and for PCI errors in `dmesg`; often a cold start of the "
+            "machine brings it back, else its seat, its power or the GPU itself. If it was taken out on purpose, set "
+            "preflight_gpus for this node.",
+        }
+    elif expected and count > expected:
+        yield {
+            "severity": "warning",
+            "what": f"the PCI bus shows {count} GPUs, more than the {expected} of preflight_gpus.",
+            "fix": f"Set preflight_gpus to {count}, so that one that is lost later is missed.",
+        }
 
 
 def _bound(gpus: list[Facts], mended: str) -> Iterator[Finding]:
