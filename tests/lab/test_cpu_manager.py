@@ -44,7 +44,7 @@ def folder(lab: None, tmp_path: Path) -> Iterator[Path]:  # noqa: ARG001
 
 
 def switch(folder: Path, **arguments: Any) -> Played:
-    return play(folder, NODE, "cpu_manager", **{**LEAVE, **arguments})
+    return play(folder, NODE, "cpu_manager", **{"cpu_manager_policy": "static", **LEAVE, **arguments})
 
 
 def policy() -> str:

@@ -22,7 +22,6 @@ KUBEADM = {"KUBELET_CONFIG_ARGS": "--config=/var/lib/kubelet/config.yaml"}
 def read(**parts: Any) -> dict[str, Any]:
     """What the role reads from a kubeadm node that it has not touched."""
     untouched = {
-        "check_mode": False,
         "active": True,
         "member": True,
         "folder": FOLDER,
@@ -31,6 +30,7 @@ def read(**parts: Any) -> dict[str, Any]:
         "environment": KUBEADM,
         "files": {f"{FOLDER}/{FILE}": None, UNIT: None},
         "outdated": False,
+        "unwritable": [],
         "policies": {"cpu": "none", "memory": "None"},
         "record": {},
     }
@@ -227,6 +227,11 @@ def test_many_numa_nodes_on_an_older_kubelet_are_refused() -> None:
 
 def test_killing_the_whole_container_needs_cgroup_v2() -> None:
     assert "needs cgroup v2" in refusals(DGX | {"cgroup_version": 1}, oom_kill="container")[0]
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_drained() -> None:
+    assert "/etc/kubernetes cannot be written to" in refusals(live=read(unwritable=["/etc/kubernetes"]))[0]
+    assert refusals(live=asked(unwritable=["/etc/kubernetes"])) == []
 
 
 def test_options_on_the_kubelet_s_command_line_that_would_win_are_refused() -> None:

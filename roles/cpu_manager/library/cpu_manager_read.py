@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -54,10 +55,6 @@ options:
 """
 
 RETURN = r"""
-check_mode:
-  description: Whether the play only checks. C(ansible_check_mode) does not tell of a play with C(check_mode).
-  returned: always
-  type: bool
 active:
   description: Whether the service runs.
   returned: always
@@ -94,6 +91,10 @@ policies:
   description: The policy in each state file, null where there is none.
   returned: always
   type: dict
+unwritable:
+  description: Those folders of the files, or what is there of their paths, that cannot be written to.
+  returned: always
+  type: list
 record:
   description: The record, empty where there is none.
   returned: always
@@ -158,6 +159,12 @@ def newest(paths: list[Path]) -> int:
     return max((int(path.stat().st_mtime) for path in paths if path.exists()), default=0)
 
 
+def unwritable(paths: list[Path]) -> list[str]:
+    """The folders that files cannot be written to, as on a file system that is mounted read-only."""
+    there = {next(folder for folder in path.parents if folder.exists()) for path in paths}
+    return sorted(str(folder) for folder in there if not os.access(folder, os.W_OK))
+
+
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
     params = module.params
@@ -180,7 +187,6 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     paths = sorted({f"{folder}/{params['file']}", *params["files"], *record.get("files", [])})
     began = int(unit["ExecMainStartTimestamp"].strip("@") or 0)
     return {
-        "check_mode": module.check_mode,
         "active": unit["ActiveState"] == "active",
         "member": Path(params["kubeconfig"]).exists(),
         "folder": folder,
@@ -190,6 +196,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "files": {path: text(Path(path)) for path in paths},
         "outdated": newest([Path(path) for path in paths]) > began,
         "policies": {manager: policy(Path(path)) for manager, path in params["states"].items()},
+        "unwritable": unwritable([Path(path) for path in (*paths, params["record"], *params["states"].values())]),
         "record": record,
     }
 

@@ -95,19 +95,30 @@ def text(path: Path) -> str | None:
         return None
 
 
-def put(texts: Texts) -> None:
-    """Write each file in one step, or remove it."""
+def stage(texts: Texts) -> None:
+    """Write the files under other names, which shows whether they can be written. Raises OSError."""
     for name, content in texts.items():
-        path = Path(name)
         if content is None:
-            if path.exists():
-                path.unlink()
             continue
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
+        partial = _partial(Path(name))
+        partial.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         partial.write_text(content, encoding="utf-8")
         partial.chmod(0o644)
-        partial.rename(path)
+
+
+def put(texts: Texts) -> None:
+    """Write each file in one step, or remove it. Raises OSError."""
+    stage(texts)
+    for name, content in texts.items():
+        path = Path(name)
+        if content is not None:
+            _partial(path).rename(path)
+        elif path.exists():
+            path.unlink()
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
 
 
 def complaint(journal: str) -> str:
@@ -117,6 +128,10 @@ def complaint(journal: str) -> str:
     fatal = [line for line in errors if "command failed" in line or "Failed to start" in line]
     found = (fatal or errors or lines or ["it wrote nothing to its journal"])[-1]
     return KLOG.sub("", found)
+
+
+class ServiceError(Exception):
+    """systemd did not do what it was told."""
 
 
 class Kubelet:
@@ -129,6 +144,12 @@ class Kubelet:
 
     def start_with(self, files: Texts, states: Texts, policies: Texts) -> str:
         """Restart the service with these files; why that failed, or nothing."""
+        try:
+            return self._start_with(files, states, policies)
+        except (OSError, ServiceError) as error:
+            return str(error)
+
+    def _start_with(self, files: Texts, states: Texts, policies: Texts) -> str:
         self._systemctl("stop", self._service)
         changes_unit = any(
             name.startswith("/etc/systemd/") and text(Path(name)) != content for name, content in files.items()
@@ -136,7 +157,8 @@ class Kubelet:
         put({**states, **files})
         if changes_unit:
             self._systemctl("daemon-reload")
-        self._systemctl("reset-failed", self._service)
+        # Whether or not it has failed: that forgets how often it was restarted.
+        self._module.run_command(["systemctl", "reset-failed", self._service])
         self.started_at = int(time.time())
         # Not waiting for it: K3s's unit has no limit of its own for a start.
         self._systemctl("start", "--no-block", self._service)
@@ -170,7 +192,9 @@ class Kubelet:
         return complaint(journal)
 
     def _systemctl(self, *words: str) -> str:
-        _, shown, _ = self._module.run_command(["systemctl", *words], check_rc=words[0] != "reset-failed")
+        status, shown, said = self._module.run_command(["systemctl", *words])
+        if status:
+            raise ServiceError(f"systemctl {' '.join(words)}: {said.strip()}")
         return str(shown)
 
 
@@ -184,7 +208,11 @@ def switch(module: AnsibleModule) -> dict[str, Any]:
     }
     record_before = text(Path(record))
     kubelet = Kubelet(module)
-    put({record: params["record_text"]})
+    try:
+        stage(files)
+        put({record: params["record_text"]})
+    except OSError as error_before:
+        module.fail_json(msg=f"Nothing was changed, the kubelet was not stopped: {error_before}")
     error = kubelet.start_with(files, states, params["policies"])
     restored = False
     if error:
