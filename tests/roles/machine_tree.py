@@ -44,6 +44,8 @@ def write_system(facts: Facts, root: Path) -> None:
     for release in kernel["installed"]:
         put(root / "lib/modules" / release / "modules.dep", "kernel/drivers/net/veth.ko:\n")
         put(root / f"boot/vmlinuz-{release}", "")
+    if kernel["next"]:
+        write_boot_menu(kernel["next"], system["family"], root)
     for release in kernel["headers"]:
         put(root / "usr/src" / f"linux-headers-{release}" / "Makefile", "")
         link(root / "lib/modules" / release / "build", root / "usr/src" / f"linux-headers-{release}")
@@ -53,6 +55,16 @@ def write_system(facts: Facts, root: Path) -> None:
     for pool in facts["hugepages"]:
         folder = root / f"sys/devices/system/node/node{pool['node']}/hugepages/hugepages-{pool['size_kib']}kB"
         put(folder / "nr_hugepages", f"{pool['total']}\n")
+
+
+def write_boot_menu(release: str, family: str, root: Path) -> None:
+    """GRUB's menu with a kernel as its first entry; Red Hat's family names it in GRUB's environment instead."""
+    if family == "RedHat":
+        put(root / "boot/grub2/grub.cfg", 'set default="${saved_entry}"\nblscfg\n')
+        put(root / "boot/grub2/grubenv", f"# GRUB Environment Block\nsaved_entry=0123abcd-{release}\n####")
+    else:
+        entry = f"menuentry 'Linux' {{\n\tlinux\t/boot/vmlinuz-{release} root=/dev/sda1 ro\n}}\n"
+        put(root / "boot/grub/grub.cfg", f'set default="0"\n{entry}')
 
 
 def write_secure_boot(facts: Facts, root: Path) -> None:

@@ -90,7 +90,12 @@ def read(system: str) -> dict[str, Any]:
         "machine_facts": {
             "check_mode": False,
             "os": SYSTEMS[system],
-            "kernel": {"release": "6.1.0-40-amd64", "arch": "x86_64", "installed": ["6.1.0-40-amd64"]},
+            "kernel": {
+                "release": "6.1.0-40-amd64",
+                "arch": "x86_64",
+                "installed": ["6.1.0-40-amd64"],
+                "next": "6.1.0-40-amd64",
+            },
             "gpus": [{"address": "0000:17:00.0", "device": "2330", "driver": None}],
             "nvswitches": [],
             "secure_boot": False,
@@ -218,7 +223,7 @@ OLDER = {"nvidia-driver-cuda": {"version": "575.57.08-1", "held": True}}
             ["has no fabric manager", "nvidia_driver_source to cuda_repo"],
         ),
         (
-            with_facts(kernel={"release": "6.18.1", "arch": "x86_64", "installed": []}),
+            with_facts(kernel={"release": "6.18.1", "arch": "x86_64", "installed": [], "next": None}),
             ["6.18.1 has no flavour", "nvidia_driver_kernel_flavor"],
         ),
     ],
@@ -334,6 +339,19 @@ def test_no_reboot_is_waited_for_where_the_kernel_that_boots_next_has_no_module(
 
     assert published["status"] == "failed"
     assert "which boots next, has no nvidia module" in published["why"]
+
+
+def test_a_kernel_that_may_boot_next_without_a_module_is_worth_a_warning() -> None:
+    scope = installed()
+    # The newest one; nothing tells whether it or the one that runs boots next.
+    scope["machine_facts"]["kernel"] |= {"installed": ["6.1.0-41-amd64", "6.1.0-40-amd64"], "next": None}
+
+    published = report(**scope)
+
+    assert published["status"] == "ok"
+    (finding,) = published["findings"]
+    assert finding["severity"] == "warning"
+    assert "6.1.0-41-amd64, which may boot next, has no nvidia module" in finding["what"]
 
 
 def test_an_upgrade_by_somebody_else_is_told() -> None:

@@ -149,11 +149,14 @@ def test_the_role_nvidia_driver_takes_part_as_its_defaults_say_unless_the_invent
 def test_a_kernel_that_boots_next_without_headers_or_a_module_is_found() -> None:
     # Known failure 14.
     facts = machine("one-socket")
-    kernel = facts["kernel"] | {"installed": ["6.8.0-90-generic", "6.8.0-87-generic"]}
+    kernel = facts["kernel"] | {"installed": ["6.8.0-90-generic", "6.8.0-87-generic"], "next": "6.8.0-90-generic"}
 
     assert found(facts | {"kernel": kernel}, "neither a driver module nor headers", **DRIVER) == ["warning"]
     kernel = kernel | {"headers": ["6.8.0-90-generic"]}
     assert found(facts | {"kernel": kernel}, "was not built for it", **DRIVER) == ["warning"]
+    assert found(facts | {"kernel": kernel}, "will boot next and the driver was not built for it") == ["error"]
+    assert found(facts | {"kernel": kernel | {"next": "6.8.0-87-generic"}}, "boot next") == []
+    assert found(facts | {"kernel": kernel | {"next": None}}, "may boot next") == ["warning"]
 
 
 @pytest.mark.parametrize(

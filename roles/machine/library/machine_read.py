@@ -29,8 +29,8 @@ os:
   type: dict
 kernel:
   description: >-
-    C(release), C(arch) and C(cmdline) of the running kernel; the releases C(installed), newest first, and those with
-    C(headers).
+    C(release), C(arch) and C(cmdline) of the running kernel; the releases C(installed), newest first, the one that
+    boots C(next), null where the boot loader does not tell, and those with C(headers).
   returned: always
   type: dict
 container:

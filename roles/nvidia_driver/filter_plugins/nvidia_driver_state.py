@@ -244,7 +244,14 @@ def managed_findings(
         "secure_boot": facts["secure_boot"],
     }
     if version:
-        found += module_findings(node["modules"], next(iter(facts["kernel"]["installed"]), ""), asked)
+        kernel = facts["kernel"]
+        booting = kernel["next"] or next(iter(kernel["installed"]), "")
+        wrong = module_findings(node["modules"], booting, asked)
+        if booting not in (kernel["next"], kernel["release"]):  # another one than the newest may boot
+            wrong = [
+                _warning(finding["what"].replace("which boots", "which may boot"), finding["fix"]) for finding in wrong
+            ]
+        found += wrong
     if has_nouveau(facts) and not node["programs"]:
         what = "no program that rebuilds the initramfs is there, so one with nouveau in it stays"
         found.append(_warning(what, "Rebuild the initramfs by hand before the reboot."))

@@ -111,22 +111,27 @@ def _pending(facts: Facts, mended: str) -> Iterator[Finding]:
 
 
 def _next_kernel(facts: Facts, mended: str) -> Iterator[Finding]:
-    """The driver's module for the kernel that boots next. Where no driver is installed yet, only the headers count."""
+    """The driver's module for the kernel that boots next. Where no driver is installed yet, only the headers count.
+
+    Where nothing tells which one boots, it may be the newest, which is worth a warning and no more.
+    """
     kernel, driver = facts["kernel"], facts["driver"]
-    booting = next(iter(kernel["installed"]), None)
+    booting = kernel["next"] or next(iter(kernel["installed"]), None)
     if booting is None or booting in driver["built"]:
         return
+    severity = mended if booting in (kernel["next"], kernel["release"]) else "warning"
+    boots = "will boot next" if kernel["next"] else "may boot next"
     if booting not in kernel["headers"]:
         yield {
-            "severity": mended,
-            "what": f"the kernel {booting} will boot next and has neither a driver module nor headers to build one.",
+            "severity": severity,
+            "what": f"the kernel {booting} {boots} and has neither a driver module nor headers to build one.",
             "fix": "Install the headers by their meta package, so that they follow the kernel (linux-headers-generic, "
             "linux-headers-amd64 or kernel-devel-matched).",
         }
     elif driver["installed"]:
         yield {
-            "severity": mended,
-            "what": f"the kernel {booting} will boot next and the driver was not built for it.",
+            "severity": severity,
+            "what": f"the kernel {booting} {boots} and the driver was not built for it.",
             "fix": f"`dkms autoinstall -k {booting}` builds it; if it fails, /var/lib/dkms/nvidia/*/build/make.log "
             "says why.",
         }

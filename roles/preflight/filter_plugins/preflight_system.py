@@ -52,11 +52,10 @@ def _kernel(kernel: Facts) -> Iterator[Finding]:
             "what": f"the kernel is {kernel['release']}, older than that of any supported system ({least}).",
             "fix": "Boot the kernel that the distribution ships.",
         }
-    installed = kernel["installed"]
-    if installed and kernel["release"] in installed[1:]:
+    if kernel["next"] and kernel["next"] != kernel["release"] and kernel["release"] in kernel["installed"]:
         yield {
             "severity": "info",
-            "what": f"the kernel {kernel['release']} runs and {installed[0]} will boot next.",
+            "what": f"the kernel {kernel['release']} runs and {kernel['next']} will boot next.",
             "fix": "Reboot when the node is drained, so that what is proved here is what runs later.",
         }
 

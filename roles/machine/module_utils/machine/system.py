@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from . import files
+from . import boot, files
 
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 """UEFI's global variable: 4 bytes of attributes, then 1 where secure boot is on."""
@@ -40,7 +40,7 @@ def operating_system(root: Path) -> dict[str, Any]:
 
 
 def kernel(root: Path, release: str, arch: str) -> dict[str, Any]:
-    """The running kernel, and those that may boot next, newest first.
+    """The running kernel, those that may boot, newest first, and which of them boots ``next`` (None: not certain).
 
     A folder of modules without its kernel is what removed packages leave behind, so it counts only where no kernel is
     found at all, as in a container.
@@ -49,11 +49,13 @@ def kernel(root: Path, release: str, arch: str) -> dict[str, Any]:
     bootable = [
         path for path in folders if (root / "boot" / f"vmlinuz-{path.name}").exists() or (path / "vmlinuz").exists()
     ]
+    releases = sorted((path.name for path in bootable), key=_version_key, reverse=True)
     return {
         "release": release,
         "arch": arch,
         "cmdline": files.text(root / "proc/cmdline"),
-        "installed": sorted((path.name for path in bootable or folders), key=_version_key, reverse=True),
+        "installed": releases or sorted((path.name for path in folders), key=_version_key, reverse=True),
+        "next": boot.next_kernel(root, releases),
         "headers": sorted((path.name for path in folders if (path / "build").is_dir()), key=_version_key, reverse=True),
     }
 
