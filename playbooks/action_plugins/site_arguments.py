@@ -21,6 +21,8 @@ REPO = Path(__file__).parents[2]
 PLAYBOOKS = "the playbooks"
 SIMILAR_PREFIX = 0.9
 """How alike a variable without a role's prefix must be to an argument to count as a slip of the pen."""
+INTERRUPTING = ("_restart_ok", "_reboot_ok", "drain_ok")
+"""How the names of arguments end that allow to interrupt what runs; other permissions make no node wait for another."""
 NODES_NAMED = 3
 SERIAL = re.compile(r"[1-9]\d*%?")
 PLAIN_PATTERN = re.compile(r"[!&]?([\w.-]+)")
@@ -84,7 +86,7 @@ def refused_serials(serials: Iterable[str]) -> list[str]:
 
 def permissions(valid: Mapping[str, Any]) -> list[str]:
     """The arguments that allow to interrupt what runs on the node: restart, drain, reboot."""
-    return sorted(name for name, value in valid.items() if name.endswith("_ok") and value is True)
+    return sorted(name for name, value in valid.items() if name.endswith(INTERRUPTING) and value is True)
 
 
 def unmatched(limit: str, names: Iterable[str]) -> list[str]:

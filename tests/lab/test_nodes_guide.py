@@ -23,8 +23,8 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The `nodes.yml` of two machines as they come, without Kubernetes' API."""
     path = tmp_path_factory.mktemp("guide") / "nodes.yml"
     with spares.machines(2, Stages()) as names:
-        # They are containers, and nothing keeps their clocks.
-        variables = {"container_runtime_limit_beyond_host": "lower"}
+        # They are containers, and their kubelet is a stand-in that no CPU manager can be switched on.
+        variables = {"container_runtime_limit_beyond_host": "lower", "cpu_manager_policy": "none"}
         path.write_text(spares.inventory(names, "", variables))
         yield path
 

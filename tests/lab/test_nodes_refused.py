@@ -32,7 +32,9 @@ def names() -> Iterator[list[str]]:
 
 def site(folder: Path, names: list[str]) -> Run:
     """Run site.yml on the three and on one that is not there."""
-    document = yaml.safe_load(spares.inventory(names, "", {"container_runtime_limit_beyond_host": "lower"}))
+    document = yaml.safe_load(
+        spares.inventory(names, "", {"container_runtime_limit_beyond_host": "lower", "cpu_manager_policy": "none"})
+    )
     hosts = document["training_nodes"]["hosts"]
     hosts[names[1]] = {"ansible_user": "deploy"}
     hosts["gone"] = {}

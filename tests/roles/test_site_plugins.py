@@ -17,6 +17,7 @@ SPECS: dict[str, site_arguments.Spec] = {
         "host_tuning_extra_sysctls": {"type": "list", "elements": "dict", "options": {"key": {"type": "str"}}},
     },
     "drain": {"drain_ok": {"type": "bool", "default": False}},
+    "cpu_manager": {"cpu_manager_topology_strict_ok": {"type": "bool", "default": False}},
 }
 
 
@@ -47,7 +48,7 @@ def test_variables_of_others_are_left_alone() -> None:
     assert site_arguments.unknown(["ansible_host", "drained_on", "rack", "host_tuning_file_max"], SPECS) == []
 
 
-def test_every_permission_that_a_node_gives_is_found_in_any_spelling_of_yes() -> None:
+def test_every_permission_to_interrupt_a_node_is_found_in_any_spelling_of_yes_and_no_other() -> None:
     valid, sentences = site_arguments.checked({"drain_ok": "yes", "container_runtime_restart_ok": "false"}, SPECS)
 
     assert sentences == []
