@@ -9,7 +9,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import yaml
 from rankzero.errors import ConfigError
 from scripts.cache import REPO
 from scripts.entry import guarded
-from scripts.lab import cluster, kernel, lock, programs
+from scripts.lab import cluster, kernel, lock, node_image, programs
 from scripts.lab.host import podman_env
 from scripts.stages import Stages
 
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = chosen.scenario or scenarios()
     if len(names) > 1 and words != ["test"]:
         raise ConfigError(f"`{' '.join(words)}` is for one scenario", hint=f"add --scenario {'|'.join(names)}")
-    environment = _environment(cluster.build_node_image(Stages()))
+    environment = _environment(images(names))
     with lock.held(LOCK, lambda: print("waiting for another run of molecule", file=sys.stderr)):  # noqa: T201
         for name in names:
             status = _run(words, name, environment)
@@ -58,7 +58,18 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _environment(image: str) -> dict[str, str]:
+def images(names: Sequence[str]) -> dict[str, str]:
+    """References of the node images that the scenarios use, by the variables with which they name them."""
+    references = {"RANKZERO_NODE_IMAGE": cluster.build_node_image(Stages())}
+    texts = [(SCENARIOS / name / "molecule.yml").read_text(encoding="utf-8") for name in names]
+    for suite in node_image.OTHER_SUITES:
+        variable = f"RANKZERO_NODE_IMAGE_{suite.upper()}"
+        if any(variable in text for text in texts):
+            references[variable] = cluster.build_node_image(Stages(), suite)
+    return references
+
+
+def _environment(references: Mapping[str, str]) -> dict[str, str]:
     path = os.environ.get("PATH", os.defpath)
     return {
         **os.environ,
@@ -66,7 +77,7 @@ def _environment(image: str) -> dict[str, str]:
         # molecule looks for Ansible's programs on the PATH, not beside itself.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), path]),
         "ANSIBLE_SSH_COMMON_ARGS": ssh_arguments(),
-        "RANKZERO_NODE_IMAGE": image,
+        **references,
         # The lab's compiled programs, for the nodes that need a real containerd or kubelet.
         **{
             f"RANKZERO_{family.upper()}": str(programs.folder(family))

@@ -129,12 +129,12 @@ def refuse_another_caches_cluster(present: dict[str, dict[str, Any]]) -> None:
             )
 
 
-def build_node_image(stages: Stages) -> str:
-    """Build the node image alone and return its reference."""
+def build_node_image(stages: Stages, suite: str = node_image.SUITE) -> str:
+    """Build the node image alone, of a suite of Debian, and return its reference."""
     _refuse(host.root_problems())
-    with _only_one(stages), stages("Node image"):
-        node_image.build_node_image()
-    return node_image.node_image()
+    with _only_one(stages), stages(f"Node image ({suite})"):
+        node_image.build_node_image(suite)
+    return node_image.node_image(suite)
 
 
 def _refuse(problems: Sequence[str]) -> None:
@@ -233,7 +233,7 @@ def _keep_kernel_settings() -> None:
 
 def _remove_old_images(stages: Stages) -> None:
     """Images of earlier recipes; the present two are used by the nodes and by the next build."""
-    _remove_images(stages, sorted({*local_images()} - {node_image.node_image(), node_image.rootfs_image()}))
+    _remove_images(stages, sorted({*local_images()} - node_image.references()))
 
 
 def _remove_images(stages: Stages, references: Sequence[str]) -> None:

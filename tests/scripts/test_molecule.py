@@ -36,3 +36,19 @@ def test_a_command_that_leaves_nodes_behind_is_for_one_scenario(monkeypatch: pyt
 
     with pytest.raises(ConfigError, match=r"add --scenario one\|two"):
         molecule.main(["converge"])
+
+
+def test_an_image_of_another_suite_is_built_only_for_a_scenario_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built: list[str] = []
+    for name, text in {"plain": "", "newer": "image: ${RANKZERO_NODE_IMAGE_TRIXIE}\n"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "molecule.yml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(molecule, "SCENARIOS", tmp_path)
+    monkeypatch.setattr("scripts.lab.cluster.build_node_image", lambda _, *suite: built.append(*suite or ("bookworm",)))
+
+    molecule.images(["plain"])
+    molecule.images(["plain", "newer"])
+
+    assert built == ["bookworm", "bookworm", "trixie"]
