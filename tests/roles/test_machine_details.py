@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from roles.machine.module_utils.machine import (
     cluster,
     driver,
+    facts,
     files,
     infiniband,
     network,
@@ -48,6 +50,43 @@ def test_a_program_that_is_not_there_and_one_that_fails_say_so() -> None:
         3,
         "`sh -c echo why >&2; exit 3` ended with status 3: why",
     )
+
+
+def put_process(root: Path, pid: int, name: str, state: str, started: int) -> None:
+    """A process as /proc shows it on a machine that is up for 1000 s."""
+    ticks = started * os.sysconf("SC_CLK_TCK")
+    put(root / "proc/uptime", "1000.55 3000.20\n")
+    put(root / f"proc/{pid}/comm", f"{name}\n")
+    put(root / f"proc/{pid}/stat", f"{pid} ({name}) {state} 1 {'0 ' * 17}{ticks} 4096 1\n")
+
+
+def test_a_program_that_hangs_in_the_kernel_is_not_joined_by_another(tmp_path: Path) -> None:
+    put_process(tmp_path, 30, "nvidia-smi", "S", started=10)
+    put_process(tmp_path, 31, "nvidia-smi", "D", started=999)
+    put_process(tmp_path, 32, "kworker/u8:1", "D", started=10)
+    assert programs.hanging(tmp_path, "nvidia-smi", limit=20) == ""
+
+    put_process(tmp_path, 33, "nvidia-smi", "D", started=400)
+    said = "nvidia-smi (process 33) has not come back from the kernel for 601 s"
+    assert programs.hanging(tmp_path, "nvidia-smi", limit=20) == said
+    assert facts.ask(tmp_path, 20)["smi_gpus"].problem == said
+
+
+def test_a_machine_without_processes_has_none_that_hangs(tmp_path: Path) -> None:
+    assert programs.hanging(tmp_path, "nvidia-smi", limit=20) == ""
+
+
+@pytest.mark.parametrize(("answers", "asked"), [(True, 4), (False, 1)])
+def test_nvidia_smi_is_asked_more_only_once_it_has_answered(
+    answers: bool, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "nvidia-smi", f"#!/bin/sh\necho asked >> {tmp_path}/log\nexit {0 if answers else 9}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setattr(programs, "PATH", f"{tmp_path}:{programs.PATH}")
+
+    facts.ask(tmp_path, 20)
+
+    assert (tmp_path / "log").read_text(encoding="utf-8").count("asked") == asked
 
 
 def test_a_file_that_is_no_program_is_a_problem_and_no_error(tmp_path: Path) -> None:

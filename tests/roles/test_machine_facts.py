@@ -40,7 +40,7 @@ def test_a_machine_s_files_and_programs_tell_its_facts(sample: Path, tmp_path: P
 
 
 def test_a_machine_without_anything_has_every_fact_all_the_same(tmp_path: Path) -> None:
-    nothing = dict.fromkeys(facts.ask(5), Answer(None, "", "not there"))
+    nothing = dict.fromkeys(facts.ask(tmp_path, 5), Answer(None, "", "not there"))
 
     read = facts.read(tmp_path, os.uname(), nothing)
 
@@ -76,7 +76,7 @@ def answers(wanted: dict[str, Any], root: Path) -> dict[str, Answer]:
     program = {"kubeadm": "kubelet"}.get(kubernetes["distribution"], kubernetes["distribution"])
     bundled = kubernetes["distribution"] in ("k3s", "rke2")
     smi_program = str(root / "bin/nvidia-smi")
-    commands = {key: [smi_program, *words[1:]] for key, words in smi.COMMANDS.items()}
+    commands = {key: [smi_program, *words[1:]] for key, words in {**smi.QUESTION, **smi.DETAILS}.items()}
     said = {
         "addresses": machine_tree.addresses(wanted),
         "container": wanted["container"] or "none",

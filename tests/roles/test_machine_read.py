@@ -69,11 +69,13 @@ def test_every_fact_is_described_and_in_the_samples(left: dict[str, Any]) -> Non
     assert facts == set(described) == set(load(REPO / "tests/roles/samples/vm.yml"))
 
 
-def test_a_kubeconfig_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    result = run(tmp_path, machine_kubeconfig="/nowhere/config")
+def test_arguments_that_lead_nowhere_are_refused_together_before_anything_is_read(tmp_path: Path) -> None:
+    result = run(tmp_path, machine_kubeconfig="/nowhere/config", machine_answer_seconds=0)
 
     assert result.status != 0
-    assert "machine_kubeconfig is /nowhere/config, which is no file" in " ".join(result.output.split())
+    said = " ".join(result.output.split())
+    assert "machine_kubeconfig is /nowhere/config, which is no file" in said
+    assert "machine_answer_seconds is 0; programs need 1 s" in said
     assert not (tmp_path / "left.json").exists()
 
 

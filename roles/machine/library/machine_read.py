@@ -17,9 +17,11 @@ description:
     pods and containers. Changes nothing. What a node does not have or does not tell is empty or null.
 options:
   limit:
-    description: Seconds that the programs on the node which are asked (nvidia-smi and others) have to answer.
+    description: >-
+      Seconds that the programs on the node which are asked (nvidia-smi and others) have to answer. nvidia-smi is asked
+      again, for as long, if it has answered once.
     type: float
-    default: 20
+    required: true
 """
 
 RETURN = r"""
@@ -145,10 +147,11 @@ check_mode:
 def main() -> None:
     """Ansible's entry point."""
     module = AnsibleModule(
-        argument_spec={"limit": {"type": "float", "default": 20.0}},
+        argument_spec={"limit": {"type": "float", "required": True}},
         supports_check_mode=True,
     )
-    node = facts.read(Path("/"), os.uname(), facts.ask(module.params["limit"]))
+    root = Path("/")
+    node = facts.read(root, os.uname(), facts.ask(root, module.params["limit"]))
     module.exit_json(changed=False, **node, check_mode=module.check_mode)
 
 

@@ -167,7 +167,8 @@ def _counted(facts: Facts) -> Iterator[Finding]:
         yield {
             "severity": "error",
             "what": f"the driver is loaded, but {facts['smi_problem']}.",
-            "fix": "Look for Xid messages in `dmesg`; a GPU that hangs needs a reset, often of the whole machine.",
+            "fix": "Look for Xid messages in `dmesg`; a GPU that hangs needs a reset, often of the whole machine. "
+            "Where nvidia-smi is only slow, start nvidia-persistenced or raise machine_answer_seconds.",
         }
         return
     missing = sorted({gpu["address"] for gpu in facts["gpus"]} - {gpu["address"] for gpu in smi["gpus"]})

@@ -49,8 +49,11 @@ def read(root: Path, me: os.uname_result, answers: Mapping[str, programs.Answer]
     }
 
 
-def ask(limit: float) -> dict[str, programs.Answer]:
-    """The answers of all programs, by what they are for. They have ``limit`` seconds together."""
+def ask(root: Path, limit: float) -> dict[str, programs.Answer]:
+    """The answers of all programs, by what they are for. They have ``limit`` seconds together.
+
+    nvidia-smi has as long again once it has answered the first question, and is left alone while one hangs already.
+    """
     commands = {
         "addresses": network.ADDRESSES,
         "container": CONTAINER,
@@ -59,9 +62,11 @@ def ask(limit: float) -> dict[str, programs.Answer]:
         "dpkg": driver.DPKG,
         "rpm": driver.RPM,
         **cluster.VERSIONS,
-        **smi.COMMANDS,
     }
-    return programs.run(commands, limit)
+    hanging = programs.hanging(root, smi.PROGRAM, limit)
+    answers = programs.run(commands if hanging else {**commands, **smi.QUESTION}, limit)
+    first = answers.setdefault("smi_gpus", programs.Answer(None, "", hanging))
+    return answers if first.problem else {**answers, **programs.run(smi.DETAILS, limit)}
 
 
 def _virtualization(answer: programs.Answer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -9,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from . import files
 
 POLL = 0.01
 """Seconds between two looks at programs that still run."""
@@ -57,6 +60,22 @@ def run(commands: Mapping[str, Sequence[str]], limit: float) -> dict[str, Answer
         for key, process in started.items():
             answers[key] = _answer(" ".join(commands[key]), process, Path(folder, key), limit)
     return answers
+
+
+def hanging(root: Path, program: str, limit: float) -> str:
+    """A sentence on a process of ``program`` that has been in the kernel for longer than ``limit``; empty for none.
+
+    One more would hang beside it, and both until the machine boots.
+    """
+    now = float((files.text(root / "proc/uptime") or "0").split()[0])
+    for process in files.entries(root / "proc"):
+        if process.name.isdecimal() and files.text(process / "comm") == program:
+            # proc_pid_stat(5): the state is the third field, the ticks at which the process started are the 22nd.
+            state, *others = files.text(process / "stat").rpartition(")")[2].split() or [""]
+            age = now - int(others[18]) / os.sysconf("SC_CLK_TCK") if state == "D" else 0
+            if age > limit:
+                return f"{program} (process {process.name}) has not come back from the kernel for {age:.0f} s"
+    return ""
 
 
 def _start(command: Sequence[str], said: Path) -> subprocess.Popen[bytes]:

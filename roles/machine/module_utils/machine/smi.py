@@ -10,16 +10,21 @@ from .programs import Answer
 
 FIELDS = ("index", "uuid", "name", "memory.total", "pci.bus_id", "mig.mode.current", "driver_version")
 
-COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "smi_gpus": ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"),
-    "smi_list": ("nvidia-smi", "--list-gpus"),
-    "smi_summary": ("nvidia-smi",),
-    "smi_topology": ("nvidia-smi", "topo", "--matrix"),
+PROGRAM = "nvidia-smi"
+
+QUESTION: Mapping[str, tuple[str, ...]] = {
+    "smi_gpus": (PROGRAM, f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"),
 }
+DETAILS: Mapping[str, tuple[str, ...]] = {
+    "smi_list": (PROGRAM, "--list-gpus"),
+    "smi_summary": (PROGRAM,),
+    "smi_topology": (PROGRAM, "topo", "--matrix"),
+}
+"""Asked only where :data:`QUESTION` was answered: one that hangs in the kernel stays there until the machine boots."""
 
 
 def read(answers: Mapping[str, Answer]) -> tuple[dict[str, Any] | None, str]:
-    """What the answers to :data:`COMMANDS` come to, or None and the sentence that says why."""
+    """What the answers to :data:`QUESTION` and :data:`DETAILS` come to, or None and the sentence that says why."""
     gpus = answers["smi_gpus"]
     if gpus.problem:
         return None, gpus.problem
