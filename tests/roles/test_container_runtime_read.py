@@ -199,6 +199,9 @@ def test_containers_from_before_the_last_link_would_be_cut_off(tmp_path: Path) -
     assert gpus.cut_off_by_reload(tmp_path, []) == 0
 
 
+UTILS = os.pathsep.join(str(REPO / "roles" / role / "module_utils") for role in ("container_runtime", "machine"))
+
+
 def run_module(arguments: dict[str, Any], path: str) -> dict[str, Any]:
     """Run the module through Ansible on this machine."""
     output = command.run(
@@ -208,7 +211,7 @@ def run_module(arguments: dict[str, Any], path: str) -> dict[str, Any]:
             *("--args", json.dumps(arguments), "--extra-vars", f"ansible_python_interpreter={sys.executable}"),
         ],
         cwd=REPO,
-        env={"PATH": path, "ANSIBLE_MODULE_UTILS": str(REPO / "roles/container_runtime/module_utils")},
+        env={"PATH": path, "ANSIBLE_MODULE_UTILS": UTILS},
     )
     result: dict[str, Any] = json.loads(output.partition("=>")[2])
     return result

@@ -67,6 +67,7 @@ def node(
             "units": {name: unit(loaded=name in services) for name in ("containerd", "kubelet", "k3s-agent")},
             "running": {},
             "nr_open": 1048576,
+            "unwritable": [],
             "check_mode": False,
             "config": {"path": "/etc/containerd/config.toml", "files": [{**MAIN}]},
             "files": {},
@@ -149,6 +150,11 @@ def test_a_value_that_harms_is_refused_in_one_sentence(arguments: dict[str, Any]
     (sentence,) = refusals(node(), **arguments)
 
     assert words in sentence
+
+
+def test_a_read_only_file_system_is_refused_before_anything_changes_unless_nothing_is_to_change() -> None:
+    assert "/etc on this node cannot be written to" in refusals(node(unwritable=["/etc"]))[0]
+    assert refusals(prepared(unwritable=["/etc"])) == []
 
 
 def test_all_broken_rules_are_told_together() -> None:

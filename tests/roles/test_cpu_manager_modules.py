@@ -72,10 +72,6 @@ def test_the_newest_file_counts_and_absent_ones_do_not(tmp_path: Path) -> None:
     assert cpu_manager_read.newest([]) == 0
 
 
-def test_a_folder_counts_as_writable_by_what_is_there_of_its_path(tmp_path: Path) -> None:
-    assert cpu_manager_read.unwritable([tmp_path / "not/yet/file", tmp_path / "file"]) == []
-
-
 def test_files_are_written_with_their_folders_and_removed(tmp_path: Path) -> None:
     file = tmp_path / "new/sub/file.conf"
 

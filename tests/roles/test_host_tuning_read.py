@@ -85,7 +85,7 @@ def run_module(arguments: dict[str, Any], path: str) -> dict[str, Any]:
             *("--args", json.dumps(arguments), "--extra-vars", f"ansible_python_interpreter={sys.executable}"),
         ],
         cwd=REPO,
-        env={"PATH": path},
+        env={"PATH": path, "ANSIBLE_MODULE_UTILS": str(REPO / "roles/machine/module_utils")},
     )
     result: dict[str, Any] = json.loads(output.partition("=>")[2])
     return result

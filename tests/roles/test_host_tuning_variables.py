@@ -61,6 +61,7 @@ def node(
             "read_only": [],
             "congestion_controls": ["reno", "cubic"],
             "congestion_module": False,
+            "unwritable": [],
             "check_mode": False,
             **read,
         },
@@ -336,6 +337,13 @@ def test_interfaces_of_one_subnet_answer_for_their_own_addresses_only(
     nics: tuple[dict[str, Any], ...], arguments: dict[str, Any], expected: str | None
 ) -> None:
     assert wanted(node(nics=nics), **arguments).get("net.ipv4.conf.all.arp_announce") == expected
+
+
+def test_a_read_only_file_system_is_refused_before_anything_changes_unless_nothing_is_to_change() -> None:
+    (sentence,) = refusals(node(unwritable=["/etc", "/var/lib"]))
+
+    assert "/etc, /var/lib on this node cannot be written to" in sentence
+    assert refusals(tuned(unwritable=["/etc"])) == []
 
 
 def test_the_reason_for_arp_names_subnet_and_interfaces() -> None:

@@ -145,9 +145,10 @@ def test_one_call_reads_all_on_a_machine_without_any_of_it(tmp_path: Path) -> No
             *("--args", json.dumps(arguments), "--extra-vars", f"ansible_python_interpreter={sys.executable}"),
         ],
         cwd=REPO,
+        env={"ANSIBLE_MODULE_UTILS": str(REPO / "roles/machine/module_utils")},
     )
     result = json.loads(output.partition("=>")[2])
 
-    assert (result["changed"], result["check_mode"]) == (False, False)
+    assert (result["changed"], result["check_mode"], result["unwritable"]) == (False, False, [])
     assert (result["record"], result["modules_text"], result["memlock"]) == ({}, "", [])
     assert (result["acs"], result["iommu"], result["missing_programs"]) == ({}, {}, ["no-such-program"])

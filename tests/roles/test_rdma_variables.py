@@ -61,6 +61,7 @@ def node(*hcas: dict[str, Any], read: dict[str, Any] | None = None, **told: Any)
         "acs": {},
         "iommu": {},
         "missing_programs": [],
+        "unwritable": [],
     }
     read = dict(read or {})
     stack["peermem"] = peermem | read.pop("peermem", {})
@@ -134,6 +135,13 @@ def test_an_argument_that_cannot_hold_is_refused_in_one_sentence(arguments: dict
 
 def test_names_of_devices_do_not_matter_on_a_node_without_any() -> None:
     assert on("__rdma_refusals", node(), hcas=["mlx5_0"]) == []
+
+
+def test_a_read_only_file_system_is_refused_before_anything_changes_unless_nothing_is_to_change() -> None:
+    (sentence,) = on("__rdma_refusals", node(hca(), read={"unwritable": ["/etc"], "modules_text": "edited"}))
+
+    assert "/etc on this node cannot be written to" in sentence
+    assert on("__rdma_refusals", node(hca(), read={"unwritable": ["/etc"]})) == []
 
 
 def test_a_port_that_is_down_is_a_warning_while_another_works_and_an_error_by_name() -> None:

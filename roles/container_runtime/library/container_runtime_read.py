@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.container_runtime import cri, files, gpus, services
+from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
 module: container_runtime_read
@@ -93,6 +94,10 @@ nr_open:
   description: The kernel's highest number of open files of one process.
   returned: always
   type: int
+unwritable:
+  description: What of the paths of O(record), O(units) and O(files) cannot be written to, as on a read-only mount.
+  returned: always
+  type: list
 check_mode:
   description: Whether the play only checks. C(ansible_check_mode) does not tell of a play with C(check_mode).
   returned: always
@@ -193,6 +198,9 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "units": units,
         "running": services.read_running(units, ROOT),
         "nr_open": int(Path("/proc/sys/fs/nr_open").read_text(encoding="ascii")),
+        "unwritable": unwritable(
+            [module.params["record"], Path(module.params["units"], "any"), *module.params["files"]]
+        ),
         "check_mode": module.check_mode,
         "config": {"path": config, "files": files.config_files(config, ROOT)},
         "files": files.texts(module.params["files"], ROOT),

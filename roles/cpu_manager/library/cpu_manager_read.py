@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
 module: cpu_manager_read
@@ -159,12 +159,6 @@ def newest(paths: list[Path]) -> int:
     return max((int(path.stat().st_mtime) for path in paths if path.exists()), default=0)
 
 
-def unwritable(paths: list[Path]) -> list[str]:
-    """The folders that files cannot be written to, as on a file system that is mounted read-only."""
-    there = {next(folder for folder in path.parents if folder.exists()) for path in paths}
-    return sorted(str(folder) for folder in there if not os.access(folder, os.W_OK))
-
-
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
     params = module.params
@@ -196,7 +190,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "files": {path: text(Path(path)) for path in paths},
         "outdated": newest([Path(path) for path in paths]) > began,
         "policies": {manager: policy(Path(path)) for manager, path in params["states"].items()},
-        "unwritable": unwritable([Path(path) for path in (*paths, params["record"], *params["states"].values())]),
+        "unwritable": unwritable([*paths, params["record"], *params["states"].values()]),
         "record": record,
     }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
 module: host_tuning_read
@@ -67,6 +68,10 @@ congestion_module:
   description: Whether the running kernel has a module for O(congestion_control).
   returned: always
   type: bool
+unwritable:
+  description: What of the paths of O(record) and O(files) cannot be written to, as on a read-only mount.
+  returned: always
+  type: list
 check_mode:
   description: Whether nothing may be changed. C(ansible_check_mode) does not tell where a play sets C(check_mode).
   returned: always
@@ -152,6 +157,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "read_only": [key for key in sysctls if not os.access(file_of(key), os.W_OK)],
         "congestion_controls": read_sysctls([AVAILABLE]).get(AVAILABLE, "").split(),
         "congestion_module": has_module(module, params["congestion_control"]),
+        "unwritable": unwritable([params["record"], *params["files"].values()]),
         "check_mode": module.check_mode,
     }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
 module: rdma_read
@@ -97,6 +98,10 @@ iommu:
   type: dict
 missing_programs:
   description: Those of O(programs) that are not there.
+  returned: always
+  type: list
+unwritable:
+  description: What of the paths of O(record) and O(modules_file) cannot be written to, as on a read-only mount.
   returned: always
   type: list
 check_mode:
@@ -248,6 +253,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "acs": read_acs(params["bridges"]),
         "iommu": read_iommu(params["devices"]),
         "missing_programs": [name for name in params["programs"] if module.get_bin_path(name) is None],
+        "unwritable": unwritable([params["record"], params["modules_file"]]),
         "check_mode": module.check_mode,
     }
 

@@ -1,0 +1,9 @@
+"""Modules find what roles share where Ansible puts it on a node, also when a test imports them."""
+
+from __future__ import annotations
+
+import ansible.module_utils
+
+from scripts.cache import REPO
+
+ansible.module_utils.__path__.append(str(REPO / "roles/machine/module_utils"))
