@@ -222,6 +222,18 @@ def test_a_reset_is_finished_once_no_process_has_the_role_s_limits(running: dict
     assert left_to_undo(units={"kubelet": unit()}, running=running) == []
 
 
+def test_a_reset_does_not_stop_a_runtime_that_would_not_start_again() -> None:
+    def described(text: str) -> dict[str, Any]:
+        started = {"containerd": unit() | {"ExecMainStartTimestampMonotonic": "77"}}
+        config = {"path": MAIN["path"], "files": [MAIN | {"text": text}]}
+        facts = {"__container_runtime_reset_start": "77", "__container_runtime_released_services": ["containerd"]}
+        return node(units=started, config=config) | facts
+
+    assert on("__container_runtime_released_restarts", described("version = 3")) == ["containerd"]
+    assert on("__container_runtime_released_restarts", described("version =")) == []
+    assert "is not TOML" in on("__container_runtime_reset_why", described("version ="))
+
+
 def test_the_record_keeps_services_that_are_no_longer_asked_for() -> None:
     record = on("__container_runtime_new_record", node(record={"services": ["crio"], "files": {}}))
 
