@@ -12,10 +12,9 @@ SITE, CHECK = "site", "check"
 SERIAL_S, ALL_S = 20.0, 60.0
 PROJECTED_NODES = 200
 HOW = (
-    "seconds = start + nodes x seconds_a_node, through the runs of site.yml with the fewest and the most nodes at the"
-    " same forks; the runs in between say how far that line is off. The machines share this one's cores with Ansible;"
-    " a controller of its own is faster. With forks at or above cores x 5 the controller's processors are what"
-    " limits: seconds_a_node is then about controller_cpu_seconds a node / cores."
+    "the line through the runs of site.yml with the fewest and the most nodes at the same forks; the runs between say"
+    " how far it is off. A controller that does not share its cores with the nodes is faster, but never faster than"
+    " Ansible's processor time divided by its cores."
 )
 
 

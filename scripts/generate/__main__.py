@@ -18,6 +18,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     files.RECOVERY: measured.recovery,
     files.DRILLS: measured.drills,
     files.FRONT_PAGE: measured.front_page,
+    files.NODES: measured.nodes,
     inventory.PATH: inventory.render,
 }
 

@@ -50,6 +50,14 @@ def drills() -> str:
     return replaced(files.DRILLS, "drills", "\n\n".join(parts))
 
 
+def nodes() -> str:
+    """The text of ``docs/nodes.md``: how long a run takes that changes nothing, and what that means for 200 nodes."""
+    found = result_file.read("nodes")
+    return replaced(
+        files.NODES, "nodes", "Not measured yet: `python -m bench.nodes` does." if found is None else _nodes(found)
+    )
+
+
 def replaced(path: Path, name: str, text: str) -> str:
     """The guide ``path`` with ``text`` between the marks of measurement ``name``.
 
@@ -92,6 +100,38 @@ def _recovery(found: dict[str, Any]) -> str:
     )
     choices = "\n".join(f"- {form['title']}: {form['choices']}" for form in found["forms"].values())
     return "\n\n".join([table(summary.table(found)), where, table(targets), choices])
+
+
+def _nodes(found: dict[str, Any]) -> str:
+    machine, projection, serially = found["machine"], found["projection"], found["serially"]
+    rows = [["run", "nodes", "at once", "seconds", "of it Ansible's processor time", "changed"]]
+    rows += [
+        [
+            f"`{run['playbook']}.yml`",
+            str(run["nodes"]),
+            "1" if run is serially else str(run["forks"]),
+            _seconds(run["seconds"]),
+            _seconds(run["controller_cpu_seconds"]),
+            str(run["changed"]),
+        ]
+        for run in [*found["runs"], serially]
+    ]
+    where = (
+        f"{machine['measured']} UTC, on one machine with {machine['cores']} cores, {machine['memory_gib']:g} GiB, "
+        f"Linux {machine['kernel']}: the nodes are containers on it, so they share its cores with Ansible. Single runs."
+    )
+    more = (
+        f"For {projection['nodes']} nodes with {projection['forks']} forks that comes to {projection['seconds']} s: "
+        f"{projection['start_s']:g} s to start and {projection['seconds_a_node']:g} s a node, of which "
+        f"{projection['controller_cpu_seconds_a_node']:g} s are Ansible's processor time. Computed, not measured: "
+        f"{projection['how']}"
+    )
+    targets = [["target", "limit", "measured", ""]]
+    targets += [
+        [name, f"{target['target']:g}", f"{target['value']:g}", "met" if target["met"] else "missed"]
+        for name, target in found["targets"].items()
+    ]
+    return "\n\n".join([table(rows), where, table(targets), more])
 
 
 def _drill(drill: Drill, result: dict[str, Any] | None) -> list[str]:

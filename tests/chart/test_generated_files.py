@@ -32,6 +32,7 @@ def test_generated_files_are_up_to_date() -> None:
     assert files.RECOVERY.read_text(encoding="utf-8") == measured.recovery()
     assert files.DRILLS.read_text(encoding="utf-8") == measured.drills()
     assert files.FRONT_PAGE.read_text(encoding="utf-8") == measured.front_page()
+    assert files.NODES.read_text(encoding="utf-8") == measured.nodes()
 
 
 def test_the_schema_is_itself_valid() -> None:
