@@ -311,3 +311,37 @@ def test_a_masked_unit_is_not_there() -> None:
     units = cluster.parse_units("Id=nvidia-persistenced.service\nLoadState=masked\nActiveState=inactive\nMainPID=0\n")
 
     assert cluster.state(units["nvidia-persistenced"]) == "absent"
+
+
+@pytest.mark.parametrize(
+    ("who", "file", "text", "folder"),
+    [
+        (
+            "containerd",
+            "etc/containerd/config.toml",
+            "version = 3\nroot = '/data/c'\n[plugins.x]\nroot = '/no'",
+            "/data/c",
+        ),
+        ("containerd", "etc/containerd/config.toml", "[plugins.x]\nroot = '/no'\n", "/var/lib/containerd"),
+        ("", "etc/crio/crio.conf", "", "/var/lib/containerd"),
+        ("crio", "etc/crio/crio.conf", '[crio]\n# root = "/no"\nrunroot = "/no"\n', "/var/lib/containers/storage"),
+        ("crio", "etc/crio/crio.conf.d/10.conf", '[crio]\nroot = "/data/o"\n', "/data/o"),
+        ("crio", "etc/containers/storage.conf", '[storage]\ngraphroot = "/data/g"\n', "/data/g"),
+        ("k3s", "etc/rancher/k3s/config.yaml", "server: https://x\ndata-dir: /data/k\n", "/data/k/agent/containerd"),
+        ("rke2", "etc/rancher/rke2/config.yaml", "# data-dir: /no\n", "/var/lib/rancher/rke2/agent/containerd"),
+    ],
+)
+def test_images_are_where_the_runtime_s_own_configuration_puts_them(
+    who: str, file: str, text: str, folder: str, tmp_path: Path
+) -> None:
+    put(tmp_path / file, text)
+
+    assert cluster.image_folder(tmp_path, who) == folder
+
+
+def test_a_folder_of_images_that_is_not_there_yet_is_on_the_file_system_above_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+
+    root, images = system.disks(tmp_path, "/data/not/yet")
+
+    assert (images["path"], images["total_mib"]) == ("/data/not/yet", root["total_mib"])

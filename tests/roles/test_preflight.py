@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rankzero import contract
+from roles.machine.module_utils.machine import system
 from roles.preflight.filter_plugins import preflight
 from roles.preflight.filter_plugins.preflight_network import interfaces_told
 from roles.preflight.filter_plugins.preflight_system import system_findings
@@ -112,7 +113,7 @@ def test_cgroup_v1_does_not_matter_without_a_kubelet() -> None:
 def test_little_free_space_is_an_error_and_a_small_share_a_warning(free_mib: int, severities: list[str]) -> None:
     disk = {"path": "/var/lib/containerd", "free_mib": free_mib, "total_mib": 1000 * 1024}
 
-    assert found(machine("vm") | {"disks": [disk]}, "/var/lib/containerd") == severities
+    assert found(machine("one-socket") | {"disks": [disk]}, "/var/lib/containerd", **DRIVER) == severities
 
 
 @pytest.mark.parametrize(("state", "severities"), [(True, []), (False, ["warning"]), (None, ["info"])])
@@ -368,12 +369,14 @@ def test_the_defaults_are_refused_nowhere() -> None:
 
 
 def test_every_folder_that_is_measured_has_a_threshold() -> None:
-    disks = evaluate(ROLE, "__preflight_disks", {})
-    full = [{"path": path, "free_mib": 0, "total_mib": 1} for path in disks]
+    facts = machine("vm")
+    disks = evaluate(ROLE, "__preflight_disks", {"machine_facts": facts})
+    measured = [disk | {"free_mib": 0} for disk in system.disks(Path("/"), facts["runtime"]["root"])]
 
-    result = system_findings(machine("vm") | {"disks": full}, TABLES["__preflight_systems"], disks)
+    result = system_findings(facts | {"disks": measured}, TABLES["__preflight_systems"], disks)
 
-    assert [item["severity"] for item in result] == ["error"] * len(disks)
+    assert [item["severity"] for item in result] == ["error"] * len(measured)
+    assert disks["/var/lib/rancher/k3s/agent/containerd"]["argument"] == "preflight_image_disk_gib"
 
 
 def test_the_text_has_severity_sentence_and_fix() -> None:

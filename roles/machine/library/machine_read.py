@@ -126,7 +126,9 @@ kubernetes:
   returned: always
   type: dict
 runtime:
-  description: C(kind) (containerd, crio, none), C(service), C(socket) and C(version) of the container runtime.
+  description: >-
+    C(kind) (containerd, crio, none), C(service), C(socket) and C(version) of the container runtime, and the C(root)
+    folder below which it unpacks images.
   returned: always
   type: dict
 services:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +106,45 @@ def _fail_cgroup_v1(root: Path, process: str) -> bool | None:
     return told
 
 
-def runtime(units: Units, distribution: str, service: str, answers: Mapping[str, Answer]) -> dict[str, Any]:
-    """Who runs containers for the kubelet, or would."""
+def runtime(root: Path, units: Units, distribution: str, service: str, answers: Mapping[str, Answer]) -> dict[str, Any]:
+    """Who runs containers for the kubelet, or would, and the ``root`` folder below which it unpacks images."""
     form = r"(?<=v)\d+\.\d+\.\d+[-+.\w]*|(?<= )\d+\.\d+\.\d+[-+.\w]*"
     if distribution in ("k3s", "rke2"):
         version = version_in(answers.get(f"{distribution}_containerd"), form)
-        return {"kind": "containerd", "service": service, "socket": K3S_SOCKET, "version": version}
+        return {
+            "kind": "containerd",
+            "service": service,
+            "socket": K3S_SOCKET,
+            "version": version,
+            "root": image_folder(root, distribution),
+        }
     kind = _chosen(units, ("containerd", "crio"))
     socket = {"containerd": "/run/containerd/containerd.sock", "crio": "/run/crio/crio.sock"}.get(kind, "")
-    return {"kind": kind or "none", "service": kind, "socket": socket, "version": version_in(answers.get(kind), form)}
+    return {
+        "kind": kind or "none",
+        "service": kind,
+        "socket": socket,
+        "version": version_in(answers.get(kind), form),
+        "root": image_folder(root, kind),
+    }
+
+
+def image_folder(root: Path, who: str) -> str:
+    """Where containerd, crio, k3s or rke2 unpack images; without any of them, where containerd would."""
+    if who in ("k3s", "rke2"):
+        folder = root / "etc/rancher" / who
+        data = _told(
+            r"^data-dir:\s*[\"']?([^\s\"'#]+)", [folder / "config.yaml", *files.entries(folder / "config.yaml.d")]
+        )
+        return f"{data or f'/var/lib/rancher/{who}'}/agent/containerd"
+    if who == "crio":
+        drop_ins = files.entries(root / "etc/crio/crio.conf.d")
+        places = [root / "etc/containers/storage.conf", root / "etc/crio/crio.conf", *drop_ins]
+        return _told(r"^\s*(?:graph)?root\s*=\s*[\"']([^\"']+)", places) or "/var/lib/containers/storage"
+    return _told(r"\A[^\[]*?^root\s*=\s*[\"']([^\"']+)", [root / "etc/containerd/config.toml"]) or "/var/lib/containerd"
+
+
+def _told(form: str, places: Sequence[Path]) -> str:
+    """What ``form`` finds in the last of the files that has it."""
+    found = [match[1] for place in places for match in re.finditer(form, files.text(place), re.MULTILINE)]
+    return found[-1] if found else ""

@@ -17,6 +17,7 @@ def read(root: Path, me: os.uname_result, answers: Mapping[str, programs.Answer]
     """The facts of the node with these files, this kernel and these answers; what nobody tells is left empty."""
     units = cluster.parse_units(answers["units"].output)
     kubernetes = cluster.kubernetes(root, units, answers)
+    runtime = cluster.runtime(root, units, kubernetes["distribution"], kubernetes["service"], answers)
     devices = infiniband.devices(root)
     nodes = processors.numa(root)
     smi_facts, smi_problem = smi.read(answers)
@@ -31,7 +32,7 @@ def read(root: Path, me: os.uname_result, answers: Mapping[str, programs.Answer]
         "secure_boot": system.secure_boot(root),
         "memory_mib": system.memory_mib(root),
         "hugepages": system.hugepages(root),
-        "disks": system.disks(root),
+        "disks": system.disks(root, runtime["root"]),
         "clock_synchronized": system.clock_synchronized(),
         **pci.nvidia(root),
         "driver": driver.driver(root, packages, {name: cluster.state(units[name]) for name in cluster.NVIDIA_SERVICES}),
@@ -44,7 +45,7 @@ def read(root: Path, me: os.uname_result, answers: Mapping[str, programs.Answer]
         "ports": network.ports(root),
         "rdma": devices,
         "kubernetes": kubernetes,
-        "runtime": cluster.runtime(units, kubernetes["distribution"], kubernetes["service"], answers),
+        "runtime": runtime,
         "services": cluster.services(units),
     }
 

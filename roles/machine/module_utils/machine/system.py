@@ -13,8 +13,8 @@ from . import boot, files
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 """UEFI's global variable: 4 bytes of attributes, then 1 where secure boot is on."""
 
-DISKS = ("/", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/rancher")
-"""Folders that fill up: images, writable layers, logs."""
+DISKS = ("/", "/var/lib/kubelet")
+"""Folders that fill up with logs and volumes."""
 
 FAMILIES = {"debian": "Debian", "ubuntu": "Debian", "rhel": "RedHat", "fedora": "RedHat", "centos": "RedHat"}
 
@@ -105,12 +105,18 @@ def hugepages(root: Path) -> list[dict[str, int]]:
     return found
 
 
-def disks(root: Path) -> list[dict[str, Any]]:
-    """Free and total MiB of the file systems that hold :data:`DISKS`, for those folders that are there."""
+def disks(root: Path, images: str) -> list[dict[str, Any]]:
+    """Free and total MiB of the file systems that hold :data:`DISKS`, where these are there, and the ``images``.
+
+    The folder of the images need not be there yet: what is above it tells on which file system it will be.
+    """
     found = []
-    for path in DISKS:
+    for path in (*DISKS, images):
+        place = root / path.lstrip("/")
+        while path == images and not place.exists() and place != root:
+            place = place.parent
         try:
-            file_system = os.statvfs(root / path.lstrip("/"))
+            file_system = os.statvfs(place)
         except OSError:
             continue
         mib = file_system.f_frsize / 2**20
