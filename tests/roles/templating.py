@@ -23,6 +23,7 @@ def evaluate(role: Path, expression: str, variables: dict[str, Any]) -> Any:
 @functools.cache
 def _variables(role: Path) -> dict[str, Any]:
     filter_loader.add_directory(str(role / "filter_plugins"))
+    filter_loader.add_directory(str(role.parent / "machine/filter_plugins"))
     lookup_loader.add_directory(str(role.parent / "machine/lookup_plugins"))
     loader = DataLoader()
     scope: dict[str, Any] = {}

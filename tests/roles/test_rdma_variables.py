@@ -137,6 +137,16 @@ def test_names_of_devices_do_not_matter_on_a_node_without_any() -> None:
     assert on("__rdma_refusals", node(), hcas=["mlx5_0"]) == []
 
 
+def test_devices_named_on_the_command_line_are_names_and_not_a_text_to_search_in() -> None:
+    described = node(hca("mlx5_1"), hca("mlx5_10"), hca("mlx5_11"))
+
+    training = on("__rdma_training", described, hcas="mlx5_10,mlx5_11")
+
+    assert [device["name"] for device in training] == ["mlx5_10", "mlx5_11"]
+    assert on("__rdma_refusals", described, hcas="mlx5_10, mlx5_11") == []
+    assert "names mlx5_9, which" in on("__rdma_refusals", described, hcas="mlx5_1,mlx5_9")[0]
+
+
 def test_a_read_only_file_system_is_refused_before_anything_changes_unless_nothing_is_to_change() -> None:
     (sentence,) = on("__rdma_refusals", node(hca(), read={"unwritable": ["/etc"], "modules_text": "edited"}))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
@@ -50,9 +50,19 @@ def nearest_adapters(matrix: Mapping[str, Mapping[str, Any]]) -> dict[str, list[
     return nearest
 
 
+def words(given: str | Iterable[Any]) -> list[str]:
+    """The words of an argument that is a list: `-e x=a,b` on the command line is one text, which its type allows."""
+    parts = given.split(",") if isinstance(given, str) else given
+    return [word for word in (str(part).strip() for part in parts) if word]
+
+
 class FilterModule:
     """Ansible's entry point."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by the names that the roles' YAML uses."""
-        return {"machine_topology": topology, "machine_nearest_adapters": nearest_adapters}
+        return {
+            "machine_topology": topology,
+            "machine_nearest_adapters": nearest_adapters,
+            "machine_words": words,
+        }
