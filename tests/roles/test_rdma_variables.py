@@ -76,6 +76,10 @@ def node(*hcas: dict[str, Any], read: dict[str, Any] | None = None, **told: Any)
     return described
 
 
+def nic(name: str, driver: str | None, **told: Any) -> dict[str, Any]:
+    return {"name": name, "driver": driver, "rdma": [], "master": ""} | told
+
+
 def on(expression: str, described: dict[str, Any], **arguments: Any) -> Any:
     return evaluate(ROLE, expression, described | {f"rdma_{name}": value for name, value in arguments.items()})
 
@@ -107,15 +111,40 @@ def test_a_node_without_rdma_devices_fails_where_they_are_required() -> None:
     described = node()
 
     assert on("__rdma_status", described, required="true") == "failed"
-    assert findings(described, "error", required=True) == ["The node has no RDMA device, and rdma_required is true."]
+    assert findings(described, "error", required=True) == [
+        "The node has no RDMA devices for training, and rdma_required is true."
+    ]
+
+
+def test_a_node_with_fewer_rdma_devices_for_training_than_it_should_have_fails() -> None:
+    described = node(hca("mlx5_0"), hca("mlx5_1"))
+
+    assert on("__rdma_status", described, least_devices="2") == "ok"
+    assert findings(described, "error", least_devices="2", hcas=["mlx5_1"]) == [
+        "The node has 1 RDMA devices for training, and rdma_least_devices is 2."
+    ]
+    assert "rdma_least_devices is -1" in on("__rdma_refusals", described, least_devices=-1)[0]
 
 
 def test_a_card_without_its_rdma_module_is_named_with_the_module() -> None:
-    nic = {"name": "eth2", "driver": "mlx5_core", "rdma": []}
+    nics = [nic("eth2", "mlx5_core"), nic("lo", None)]
 
-    (what,) = findings(node(nics=[nic, nic | {"name": "lo", "driver": None}]), "info")
+    assert findings(node(nics=nics), "warning") == [
+        "eth2 (mlx5_core, needs mlx5_ib) could do RDMA and has no RDMA device."
+    ]
 
-    assert what == "eth2 (mlx5_core, needs mlx5_ib) could do RDMA and has no RDMA device."
+
+def test_a_card_that_is_mostly_there_for_ethernet_is_named_only_where_rdma_is_missed() -> None:
+    described = node(nics=[nic("eth0", "ice")])
+
+    assert on("__rdma_findings", described) == []
+    assert "eth0 (ice, needs irdma)" in findings(described, "warning", required="true")[0]
+
+
+def test_an_interface_that_shares_the_device_of_its_bond_is_not_idle() -> None:
+    bond = [nic("eth2", "mlx5_core", rdma=["mlx5_bond_0"], master="bond0"), nic("eth3", "mlx5_core", master="bond0")]
+
+    assert on("__rdma_idle_nics", node(hca("mlx5_bond_0"), nics=bond)) == []
 
 
 @pytest.mark.parametrize(

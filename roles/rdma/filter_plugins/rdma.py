@@ -211,11 +211,15 @@ def path_findings(
 
 
 def idle_nics(nics: Sequence[Mapping[str, Any]], drivers: Mapping[str, str]) -> list[str]:
-    """Interfaces that could do RDMA and have no RDMA device: ``eth0 (mlx5_core, needs mlx5_ib)``."""
+    """Interfaces that could do RDMA and have no RDMA device: ``eth0 (mlx5_core, needs mlx5_ib)``.
+
+    The interfaces of a bond may share one device, which the kernel then shows at the first of them.
+    """
+    served = {nic["master"] for nic in nics if nic["master"] and nic["rdma"]}
     return [
         f"{nic['name']} ({nic['driver']}, needs {drivers[nic['driver']]})"
         for nic in nics
-        if nic["driver"] in drivers and not nic["rdma"]
+        if nic["driver"] in drivers and not nic["rdma"] and nic["master"] not in served
     ]
 
 
