@@ -30,17 +30,6 @@ def test_limits_are_those_of_the_services_that_run(tmp_path: Path) -> None:
     assert running == {"containerd": "Max open files 1 1 files\n"}
 
 
-def test_a_node_without_a_record_has_an_empty_one(tmp_path: Path) -> None:
-    assert services.read_record(tmp_path / "record.json") == {}
-
-
-def test_a_damaged_record_is_refused_with_its_path(tmp_path: Path) -> None:
-    (tmp_path / "record.json").write_text('{"services": [', encoding="utf-8")
-
-    with pytest.raises(ValueError, match=r"record\.json is not JSON .* Remove it"):
-        services.read_record(tmp_path / "record.json")
-
-
 def test_a_drop_in_names_its_service() -> None:
     assert services.service_of(Path("/etc/systemd/system/k3s-agent.service.d/90-limits.conf")) == "k3s-agent"
 

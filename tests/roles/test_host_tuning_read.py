@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from roles.host_tuning.library import host_tuning_read
 from scripts import command
 from scripts.cache import REPO
@@ -21,17 +19,6 @@ def test_a_kernel_value_has_single_spaces_and_a_key_that_is_not_there_is_left_ou
     values = host_tuning_read.read_sysctls(["net.ipv4.tcp_rmem", "net.ipv4.nothing", "net.ipv4"], tmp_path)
 
     assert values == {"net.ipv4.tcp_rmem": "4096 131072 6291456"}
-
-
-def test_a_node_without_a_record_has_an_empty_one(tmp_path: Path) -> None:
-    assert host_tuning_read.read_record(tmp_path / "record.json") == {}
-
-
-def test_a_damaged_record_is_refused_with_its_path(tmp_path: Path) -> None:
-    (tmp_path / "record.json").write_text('{"services": [', encoding="utf-8")
-
-    with pytest.raises(ValueError, match=r"record\.json is not JSON .* Remove it"):
-        host_tuning_read.read_record(tmp_path / "record.json")
 
 
 def test_files_that_are_read_later_at_boot_are_read_as_systemd_does(tmp_path: Path) -> None:

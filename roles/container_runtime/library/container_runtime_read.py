@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.container_runtime import cri, files, gpus, services
+from ansible.module_utils.machine.records import read_record, read_text
 from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
@@ -159,7 +160,7 @@ def read_cri(module: AnsibleModule) -> dict[str, Any]:
 def read_sources(folders: list[str]) -> list[str]:
     """Files of the package manager that name the toolkit's repository."""
     paths = [path for folder in folders for path in sorted(Path(folder).glob("*")) if path.is_file()]
-    return [str(path) for path in paths if REPOSITORY in (files.text(path) or "")]
+    return [str(path) for path in paths if REPOSITORY in (read_text(path) or "")]
 
 
 def read_gpus() -> dict[str, Any]:
@@ -180,7 +181,7 @@ def read_toolkit(module: AnsibleModule) -> dict[str, str]:
 
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
-    record = services.read_record(Path(module.params["record"]))
+    record = read_record(Path(module.params["record"]))
     drop_ins = sorted(Path(module.params["units"]).glob(f"*.service.d/{module.params['drop_in']}"))
     named = [*module.params["services"], *record.get("services", []), *map(services.service_of, drop_ins)]
     _, shown, _ = module.run_command(services.show_command(sorted(set(named))), check_rc=True)

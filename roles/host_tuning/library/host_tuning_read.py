@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.machine.records import read_record, read_text
 from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
@@ -85,25 +85,6 @@ BOOT_FOLDERS = [Path(root, "sysctl.d") for root in ("/etc", "/run", "/usr/local/
 AVAILABLE = "net.ipv4.tcp_available_congestion_control"
 
 
-def read_text(path: Path) -> str:
-    """The text of a file, empty where there is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """The record, empty where there is none. Raises ValueError for one that was damaged."""
-    try:
-        record: dict[str, Any] = json.loads(read_text(path) or "{}")
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is not JSON ({error}). Remove it; the values of before are then not known."
-        ) from error
-    return record
-
-
 def file_of(key: str, root: Path = PROC_SYS) -> Path:
     """Where the kernel shows a sysctl."""
     return root.joinpath(*key.split("."))
@@ -128,7 +109,7 @@ def read_later(own: Path, folders: Sequence[Path] = BOOT_FOLDERS) -> dict[str, d
             files.setdefault(file.name, file)
     later = {}
     for name in sorted(name for name in files if name > own.name):
-        for line in read_text(files[name]).splitlines():
+        for line in (read_text(files[name]) or "").splitlines():
             key, equals, value = line.strip().lstrip("-").partition("=")
             if equals and not key.startswith(("#", ";")):
                 later[key.strip().replace("/", ".")] = {"file": str(files[name]), "value": " ".join(value.split())}
@@ -151,7 +132,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     sysctls = read_sysctls(sorted({*params["sysctls"], *record.get("sysctls", {})}))
     return {
         "record": record,
-        "files": {name: read_text(Path(path)) for name, path in params["files"].items()},
+        "files": {name: read_text(Path(path)) or "" for name, path in params["files"].items()},
         "sysctls": sysctls,
         "later": read_later(Path(params["files"]["sysctl"])),
         "read_only": [key for key in sysctls if not os.access(file_of(key), os.W_OK)],

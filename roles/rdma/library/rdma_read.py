@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.machine.files import text as text_of
+from ansible.module_utils.machine.records import read_record, read_text
 from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
@@ -122,29 +123,9 @@ EXTENDED, ACS = 0x100, 0x000D
 """Where a PCI device's extended capabilities begin, and the number of access control services (linux/pci_regs.h)."""
 
 
-def read_text(path: Path) -> str:
-    """The text of a file, empty where it is not there or cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError:
-        return ""
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """The record, empty where there is none. Raises ValueError for one that was damaged."""
-    text = read_text(path)
-    try:
-        record: dict[str, Any] = json.loads(text or "{}")
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}). Remove it; what the role did is then not known.") from error
-    return record
-
-
 def read_verbs(classes: Path = VERBS, files: Path = DEVICE_FILES) -> list[str]:
     """The RDMA devices that programs can open."""
-    found = [
-        read_text(folder / "ibdev").strip() for folder in classes.glob("uverbs*") if (files / folder.name).exists()
-    ]
+    found = [text_of(folder / "ibdev") for folder in classes.glob("uverbs*") if (files / folder.name).exists()]
     return sorted(name for name in found if name)
 
 
@@ -177,7 +158,7 @@ def read_acs(bridges: Sequence[str], devices: Path = PCI) -> dict[str, int]:
 
 def read_iommu(addresses: Sequence[str], devices: Path = PCI) -> dict[str, str]:
     """The types of the IOMMU domains of the devices that are in one: DMA, DMA-FQ or identity."""
-    types = {address: read_text(devices / address / "iommu_group/type").strip() for address in addresses}
+    types = {address: text_of(devices / address / "iommu_group/type") for address in addresses}
     return {address: kind for address, kind in types.items() if kind}
 
 
@@ -200,7 +181,7 @@ def read_peermem(needs: list[str] | None, modules: Path = MODULES, peers: Path =
     """What the kernel says of nvidia-peermem."""
     return {
         "loaded": (modules / "nvidia_peermem").exists(),
-        "references": int(read_text(modules / "nvidia_peermem/refcnt") or 0),
+        "references": int(text_of(modules / "nvidia_peermem/refcnt") or 0),
         "clients": sorted(folder.name for folder in peers.glob("nv*") if (folder / "version").exists()),
         "linked": any((modules / core / "holders/nvidia_peermem").exists() for core in CORE_MODULES),
         "needs": needs,
@@ -234,7 +215,7 @@ def read_memlock(module: AnsibleModule, service: str) -> list[str]:
         return []
     show = ["systemctl", "show", "--property=MainPID", "--value", "--", f"{service}.service"]
     _, pid, _ = module.run_command(show, check_rc=True)
-    return memlock(read_text(Path("/proc", pid.strip(), "limits")))
+    return memlock(text_of(Path("/proc", pid.strip(), "limits")))
 
 
 def read(module: AnsibleModule) -> dict[str, Any]:
@@ -242,12 +223,12 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     params = module.params
     return {
         "record": read_record(Path(params["record"])),
-        "modules_text": read_text(Path(params["modules_file"])),
+        "modules_text": read_text(Path(params["modules_file"])) or "",
         "verbs": read_verbs(),
         "rdma_cm": (DEVICE_FILES / "rdma_cm").exists(),
         "peermem": read_peermem(module_needs(module)),
         "interfaces": read_interfaces(),
-        "open_driver": open_driver(read_text(Path("/proc/driver/nvidia/version"))),
+        "open_driver": open_driver(text_of(Path("/proc/driver/nvidia/version"))),
         "ofed": Path("/usr/src/ofa_kernel").exists(),
         "memlock": read_memlock(module, params["service"]),
         "acs": read_acs(params["bridges"]),

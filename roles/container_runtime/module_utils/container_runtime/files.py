@@ -6,27 +6,21 @@ import os
 import re
 from pathlib import Path
 
+from ansible.module_utils.machine.records import read_text
+
 CONFIG = "/etc/containerd/config.toml"
 IMPORTS = re.compile(r"^[ \t]*imports[ \t]*=[ \t]*\[(.*?)\]", re.MULTILINE | re.DOTALL)
 
 
-def text(path: Path) -> str | None:
-    """The content of a file, None where there is none."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-
-
 def texts(paths: list[str], root: Path) -> dict[str, str]:
     """The content of those of ``paths`` that are there."""
-    found = {path: text(root / path.lstrip("/")) for path in paths}
+    found = {path: read_text(root / path.lstrip("/")) for path in paths}
     return {path: content for path, content in found.items() if content is not None}
 
 
 def config_path(process: str, root: Path) -> str:
     """The main file of the containerd that runs, by its command line."""
-    words = (text(root / "proc" / process / "cmdline") or "").split("\0")
+    words: list[str] = (read_text(root / "proc" / process / "cmdline") or "").split("\0")
     for index, word in enumerate(words[:-1]):
         if word in ("--config", "-c", "-config"):
             return words[index + 1]
@@ -45,7 +39,7 @@ def config_files(path: str, root: Path) -> list[dict[str, str]]:
     pending = [path]
     while pending:
         path, *pending = pending
-        content = text(root / path.lstrip("/"))
+        content = read_text(root / path.lstrip("/"))
         if content is None or path in [file["path"] for file in found]:
             continue
         mode = (root / path.lstrip("/")).stat().st_mode & 0o7777

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 UNIT_PROPERTIES = (
     *("Id", "LoadState", "ActiveState", "MainPID", "NeedDaemonReload", "LimitNOFILE", "LimitMEMLOCK"),
     "ExecMainStartTimestampMonotonic",
 )
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """The record, empty where there is none. Raises ValueError for one that was damaged."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    try:
-        record: dict[str, Any] = json.loads(text)
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is not JSON ({error}). Remove it; the values of before are then not known."
-        ) from error
-    return record
 
 
 def service_of(drop_in: Path) -> str:
