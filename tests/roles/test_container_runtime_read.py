@@ -58,7 +58,6 @@ def test_one_call_reads_what_was_asked_for_and_what_record_and_drop_ins_add(tmp_
     assert result["drop_ins"] == {str(tmp_path / "crio.service.d/90.conf"): ""}
     assert list(result["units"]) == ["containerd", "crio", "kubelet"]
     assert result["nr_open"] >= 1024
-    assert result["check_mode"] is False
     assert result["process_1"]["limits"].startswith("Limit")
     assert result["changed"] is False
     assert result["cri"]["answers"] is False

@@ -37,6 +37,7 @@ def machine(
         "kernel": {"arch": "x86_64"},
         "gpus": [{}] * gpus,
         "driver": {"loaded": driver},
+        "check_mode": False,
         "kubernetes": {"distribution": distribution},
         "runtime": {
             "kind": kind,
@@ -68,7 +69,6 @@ def node(
             "running": {},
             "nr_open": 1048576,
             "unwritable": [],
-            "check_mode": False,
             "config": {"path": "/etc/containerd/config.toml", "files": [{**MAIN}]},
             "files": {},
             "sources": [],

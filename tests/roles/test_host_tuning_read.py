@@ -60,7 +60,7 @@ def test_one_call_reads_what_was_asked_for_and_what_the_record_adds(tmp_path: Pa
     assert result["files"] == {"sysctl": "a = b\n", "modules": ""}
     assert list(result["sysctls"]) == ["fs.file-max", "fs.nr_open"]
     assert "cubic" in result["congestion_controls"]
-    assert (result["congestion_module"], result["check_mode"], result["changed"]) == (False, False, False)
+    assert (result["congestion_module"], result["changed"]) == (False, False)
 
 
 def run_module(arguments: dict[str, Any], path: str) -> dict[str, Any]:

@@ -62,7 +62,6 @@ def node(
             "congestion_controls": ["reno", "cubic"],
             "congestion_module": False,
             "unwritable": [],
-            "check_mode": False,
             **read,
         },
     }

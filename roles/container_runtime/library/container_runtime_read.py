@@ -99,10 +99,6 @@ unwritable:
   description: What of the paths of O(record), O(units) and O(files) cannot be written to, as on a read-only mount.
   returned: always
   type: list
-check_mode:
-  description: Whether the play only checks. C(ansible_check_mode) does not tell of a play with C(check_mode).
-  returned: always
-  type: bool
 config:
   description: C(path) of containerd's main file and C(files), C(path), C(text) and C(mode) of it and its imports.
   returned: always
@@ -202,7 +198,6 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "unwritable": unwritable(
             [module.params["record"], Path(module.params["units"], "any"), *module.params["files"]]
         ),
-        "check_mode": module.check_mode,
         "config": {"path": config, "files": files.config_files(config, ROOT)},
         "files": files.texts(module.params["files"], ROOT),
         "sources": read_sources(module.params["sources"]),

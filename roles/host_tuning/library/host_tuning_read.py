@@ -72,10 +72,6 @@ unwritable:
   description: What of the paths of O(record) and O(files) cannot be written to, as on a read-only mount.
   returned: always
   type: list
-check_mode:
-  description: Whether nothing may be changed. C(ansible_check_mode) does not tell where a play sets C(check_mode).
-  returned: always
-  type: bool
 """
 
 PROC_SYS = Path("/proc/sys")
@@ -139,7 +135,6 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "congestion_controls": read_sysctls([AVAILABLE]).get(AVAILABLE, "").split(),
         "congestion_module": has_module(module, params["congestion_control"]),
         "unwritable": unwritable([params["record"], *params["files"].values()]),
-        "check_mode": module.check_mode,
     }
 
 

@@ -105,10 +105,6 @@ unwritable:
   description: What of the paths of O(record) and O(modules_file) cannot be written to, as on a read-only mount.
   returned: always
   type: list
-check_mode:
-  description: Whether nothing may be changed. C(ansible_check_mode) does not tell where a play sets C(check_mode).
-  returned: always
-  type: bool
 """
 
 PCI = Path("/sys/bus/pci/devices")
@@ -235,7 +231,6 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "iommu": read_iommu(params["devices"]),
         "missing_programs": [name for name in params["programs"] if module.get_bin_path(name) is None],
         "unwritable": unwritable([params["record"], params["modules_file"]]),
-        "check_mode": module.check_mode,
     }
 
 
