@@ -119,8 +119,11 @@ def read(system: str) -> dict[str, Any]:
             "programs": [],
             "uvm": False,
             "fabric": [],
+            "persistence": [],
+            "initramfs_older": [],
         },
         "__nvidia_driver_moved_from": "",
+        "machine_kubeconfig": "",
     }
 
 
@@ -172,12 +175,11 @@ def test_the_pin_is_for_one_version_of_all_packages_of_the_driver() -> None:
     assert not re.search(pattern[1], "1580.95.05-1")
 
 
-def test_without_hold_neither_pin_nor_blacklist_is_written() -> None:
-    assert sorted(files("Debian-12", nvidia_driver_hold=False)) == [
-        "rankzero-nvidia-devices.service",
-        "rankzero-nvidia.conf",
-        "rankzero-nvidia.sources",
-    ]
+def test_without_hold_the_pin_is_for_the_branch_and_nothing_keeps_upgrades_away() -> None:
+    texts = files("Debian-12", nvidia_driver_hold=False, __nvidia_driver_candidates=answer(*DEBIAN))
+
+    assert "52rankzero-nvidia" not in texts
+    assert r"Pin: version /^([0-9]+:)?580\./" in texts["rankzero-nvidia"]
 
 
 def refusals(system: str = "Debian-12", **changed: Any) -> list[str]:
@@ -213,7 +215,7 @@ OLDER = {"nvidia-driver-cuda": {"version": "575.57.08-1", "held": True}}
         ({"nvidia_driver_version": "575.57.08"}, ["nvidia_driver_version is 575.57.08", "branch 580"]),
         (with_facts(secure_boot=True), ["Secure Boot is on", "mokutil", "nvidia_driver_own_key_enrolled"]),
         (with_node(packages=OLDER), ["nvidia_driver_branch 580", "575.57.08-1", "nvidia_driver_allow_branch_change"]),
-        (with_node(users=[{"pid": 7, "program": "python"}]), ["python (process 7)", "Drain the node"]),
+        (with_node(users=[{"pid": 7, "program": "python", "pod": False}]), ["python (process 7)", "Drain the node"]),
         (with_node(unwritable=["/etc"]), ["/etc cannot be written to", "read-only"]),
         (
             {
@@ -279,7 +281,7 @@ def report(**changed: Any) -> dict[str, Any]:
 
 
 def test_the_asked_part_of_the_report_is_the_same_on_every_node() -> None:
-    assert report()["asked"] == report(**with_node(users=[{"pid": 7, "program": "python"}]))["asked"]
+    assert report()["asked"] == report(**with_node(users=[{"pid": 7, "program": "python", "pod": False}]))["asked"]
 
 
 def test_a_driver_managed_elsewhere_that_is_not_loaded_fails_with_a_finding() -> None:
@@ -371,3 +373,92 @@ def test_a_run_that_only_looks_reports_what_it_would_refuse_and_change() -> None
     assert "Secure Boot is on" in said
     assert "the package nvidia-driver-cuda is not installed" in said
     assert "/etc/modprobe.d/rankzero-nvidia.conf" in said
+
+
+WITH_LEAVE = {"nvidia_driver_allow_branch_change": True, "nvidia_driver_own_key_enrolled": True}
+
+
+@pytest.mark.parametrize("no", [False, "false", "no", "0"])
+def test_leave_that_is_denied_in_any_spelling_is_denied(no: Any) -> None:
+    denied = dict.fromkeys(WITH_LEAVE, no)
+
+    assert len(refusals(**denied, **with_node(packages=OLDER), **with_facts(secure_boot=True))) == 2
+    assert not evaluate(ROLE, "__nvidia_driver_arguments", node("Debian-12", nvidia_driver_reboot_ok=no))["reboot_ok"]
+    assert "52rankzero-nvidia" not in files("Debian-12", nvidia_driver_hold=no)
+
+
+@pytest.mark.parametrize("yes", [True, "true", "yes", "1"])
+def test_leave_that_is_given_in_any_spelling_is_given(yes: Any) -> None:
+    given = dict.fromkeys(WITH_LEAVE, yes)
+
+    assert refusals(**given, **with_node(packages=OLDER), **with_facts(secure_boot=True)) == []
+    assert "52rankzero-nvidia" in files("Debian-12", nvidia_driver_hold=yes)
+
+
+def value(expression: str, **changed: Any) -> Any:
+    """One of the role's variables."""
+    return evaluate(ROLE, expression, node("Debian-12", **changed))
+
+
+def test_packages_under_a_driver_that_is_loaded_change_only_with_leave() -> None:
+    asked = installed() | {"nvidia_driver_version": "580.105.08"}
+
+    assert not value("__nvidia_driver_permitted", **asked)
+    assert value("__nvidia_driver_permitted", **asked, nvidia_driver_reboot_ok="true")
+    assert value("__nvidia_driver_permitted", **installed(loaded="") | {"nvidia_driver_version": "580.105.08"})
+    published = report(**asked)
+    assert published["status"] == "waiting"
+    assert "upgrade_driver.yml" in published["why"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "refused"), [(True, 0), (False, 1)], ids=["pods are drained", "nothing moves the others"]
+)
+def test_no_reboot_takes_a_process_outside_of_pods_by_surprise(pod: bool, refused: int) -> None:
+    user = {"pid": 7, "program": "python", "pod": pod}
+    scope = node("Debian-12", **installed(loaded="575.57.08", nvidia_driver_reboot_ok=True))
+    scope["__nvidia_driver_node"] |= {"users": [user]}
+    scope["__nvidia_driver_wrong"] = {}
+    scope["__nvidia_driver_as_asked"] = True
+
+    assert len(evaluate(ROLE, "__nvidia_driver_refusals", scope)) == refused
+
+
+def test_a_reboot_that_did_not_help_fails_instead_of_waiting_for_another() -> None:
+    published = report(**installed(loaded="575.57.08"), __nvidia_driver_rebooted=True)
+
+    assert published["status"] == "failed"
+    assert "after the reboot the driver 580.95.05 is installed, and 575.57.08" in published["why"]
+
+
+def test_what_somebody_else_held_is_not_recorded_as_the_role_s() -> None:
+    scope = node("Debian-12", **installed())
+    scope["__nvidia_driver_node"] |= {"record": {"held": ["nvidia-modprobe"]}}
+
+    foreign = evaluate(ROLE, "__nvidia_driver_foreign_holds", scope)
+
+    assert sorted(foreign) == ["nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-persistenced"]
+    assert evaluate(ROLE, "__nvidia_driver_new_record", scope)["held"] == ["nvidia-modprobe"]
+
+
+def test_an_initramfs_older_than_the_file_against_nouveau_is_not_as_asked_where_it_can_be_rebuilt() -> None:
+    scope = node("Debian-12", **installed())
+    scope["__nvidia_driver_node"] |= {"initramfs_older": ["initrd.img-6.1.0-40-amd64"], "programs": ["dracut"]}
+
+    assert evaluate(ROLE, "__nvidia_driver_initramfs_stale", scope)
+    scope["__nvidia_driver_node"] |= {"programs": []}
+    assert not evaluate(ROLE, "__nvidia_driver_initramfs_stale", scope)
+
+
+def test_a_password_in_a_url_is_refused_before_it_is_written_where_all_can_read_it() -> None:
+    (refusal,) = refusals(nvidia_driver_repo_url="https://user:secret@mirror.invalid/cuda")
+
+    assert "secret" not in refusal
+    assert "auth.conf.d" in refusal
+
+
+@EVERY_SYSTEM
+def test_every_row_brings_the_program_that_makes_the_device_files(file: Path) -> None:
+    for row in [row for rows in load(file)["__nvidia_driver_packages"].values() for row in rows]:
+        for kind in KINDS:
+            assert "nvidia-modprobe" in [*row[kind], *row["beside"][kind]]

@@ -291,7 +291,7 @@ def facts(**driver: Any) -> dict[str, Any]:
     }
 
 
-NODE = {"uvm": True, "fabric": ["Completed", "Completed"]}
+NODE = {"uvm": True, "fabric": ["Completed", "Completed"], "persistence": ["Enabled", "Enabled"]}
 
 
 def whats(found: list[dict[str, str]]) -> list[str]:
@@ -320,7 +320,6 @@ def test_what_the_running_driver_lacks_is_found(changed: dict[str, Any], node: d
 @pytest.mark.parametrize(
     ("driver", "what"),
     [
-        ({"persistenced": "inactive"}, "nvidia-persistenced is inactive"),
         (
             {"fabricmanager": {"state": "absent", "version": None}},
             "nvidia-fabricmanager is absent; CUDA fails with error 802",
@@ -330,12 +329,23 @@ def test_what_the_running_driver_lacks_is_found(changed: dict[str, Any], node: d
             "of version 580.82.07, the driver of 580.95.05",
         ),
     ],
-    ids=["no persistence", "no fabric manager", "fabric manager one patch off"],
+    ids=["no fabric manager", "fabric manager one patch off"],
 )
 def test_services_of_the_driver_are_proved(driver: dict[str, Any], what: str) -> None:
     (found,) = nvidia_driver_state.runtime_findings(facts(**driver), NODE, managed=True)
 
     assert what in found["what"]
+
+
+@pytest.mark.parametrize(
+    ("modes", "daemon", "found"),
+    [(["Enabled"], "inactive", 0), (["Enabled", "Disabled"], "active", 1), ([], "active", 0), ([], "inactive", 1)],
+    ids=["proved without the daemon", "the daemon alone proves nothing", "not told", "neither"],
+)
+def test_persistence_is_proved_by_the_gpus_where_they_tell_it(modes: list[str], daemon: str, found: int) -> None:
+    node = NODE | {"persistence": modes}
+
+    assert len(nvidia_driver_state.runtime_findings(facts(persistenced=daemon), node, managed=True)) == found
 
 
 def test_a_driver_that_something_else_installs_may_be_without_programs_and_services_on_the_node() -> None:

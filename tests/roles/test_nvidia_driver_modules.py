@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,24 @@ def test_a_service_that_systemd_does_not_know_is_left_out() -> None:
     assert nvidia_driver_read.parse_services(show) == {"nvidia-persistenced": {"active": True, "enabled": True}}
 
 
+def test_a_unit_that_has_nothing_to_enable_counts_as_started_at_boot() -> None:
+    show = "Id=nvidia-persistenced.service\nLoadState=loaded\nActiveState=inactive\nUnitFileState=static\n"
+
+    assert nvidia_driver_read.parse_services(show)["nvidia-persistenced"]["enabled"]
+
+
+def test_an_initramfs_that_was_made_before_a_file_is_older_and_the_rescue_image_does_not_count(tmp_path: Path) -> None:
+    settings = tmp_path / "nouveau.conf"
+    for name, age in {"initrd.img-old": 100, "initramfs-new.img": 300, "initramfs-0-rescue-1.img": 100}.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (age, age))
+
+    assert nvidia_driver_read.older_initramfs(settings, tmp_path) == []
+    settings.touch()
+    os.utime(settings, (200, 200))
+    assert nvidia_driver_read.older_initramfs(settings, tmp_path) == ["initrd.img-old"]
+
+
 def process(root: Path, pid: int, program: str, *opened: str) -> None:
     """A process in a /proc of the test's own."""
     descriptors = root / str(pid) / "fd"
@@ -58,13 +77,14 @@ def process(root: Path, pid: int, program: str, *opened: str) -> None:
 def test_who_computes_is_told_from_who_watches_and_from_who_only_asks_the_driver(tmp_path: Path) -> None:
     process(tmp_path, 7, "python", "/dev/null", "/dev/nvidia0", "/dev/nvidiactl")
     process(tmp_path, 8, "worker", "/dev/nvidia-uvm")
+    (tmp_path / "8" / "cgroup").write_text("0::/kubepods.slice/kubepods-burstable.slice/x.scope\n", encoding="utf-8")
     process(tmp_path, 9, "nvidia-persiste", "/dev/nvidia0")
     process(tmp_path, 10, "curious", "/dev/nvidiactl")
     process(tmp_path, 11, "bash", "/dev/pts/0")
 
     assert nvidia_driver_read.gpu_users(["nvidia-persiste"], tmp_path) == [
-        {"pid": 7, "program": "python"},
-        {"pid": 8, "program": "worker"},
+        {"pid": 7, "program": "python", "pod": False},
+        {"pid": 8, "program": "worker", "pod": True},
     ]
 
 

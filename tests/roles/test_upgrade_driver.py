@@ -45,7 +45,7 @@ STAND_INS: dict[str, list[Task]] = {
         publishes("nvidia_driver_report", change="{{ fails != 'nothing' }}", why="", version="580.95.05"),
         {"ansible.builtin.set_fact": {"machine_facts": {"hostname": "{{ inventory_hostname }}"}}},
     ],
-    "nvidia_driver/tasks/main.yml": [
+    "nvidia_driver/tasks/drained.yml": [
         says("driver"),
         fails("driver", "apt went wrong."),
         publishes(

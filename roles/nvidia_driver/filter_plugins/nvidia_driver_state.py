@@ -40,7 +40,7 @@ def state(
         "wrong_kind": wrong_kind,
         "loose": sorted(name for name in installed if not installed[name]["held"]) if arguments["hold"] else [],
         "change": bool(found or missing or wrong_kind),
-        "idle_services": [name for name in wanted["services"] if name not in enabled],
+        "idle_services": [name for name in wanted["services"] if name in node["services"] and name not in enabled],
     }
 
 
@@ -141,11 +141,15 @@ def runtime_findings(facts: Mapping[str, Any], node: Mapping[str, Any], managed:
                 "Run `nvidia-modprobe -u -c=0`; rankzero-nvidia-devices.service does it at each boot.",
             )
         )
-    if managed and driver["persistenced"] != "active":
+    slow = [mode for mode in node["persistence"] if mode != "Enabled"]
+    # The daemon alone proves nothing: Ubuntu's runs with --no-persistence-mode.
+    if managed and (slow or (not node["persistence"] and driver["persistenced"] != "active")):
         found.append(
             _error(
-                f"nvidia-persistenced is {driver['persistenced']}; each first use of a GPU then initialises it anew",
-                "Run `systemctl status nvidia-persistenced`.",
+                f"GPUs have no persistence mode (nvidia-persistenced is {driver['persistenced']}); each first use "
+                "initialises them anew",
+                "Run `nvidia-smi -pm 1`, as rankzero-nvidia-devices.service does at each boot, and see "
+                "`systemctl status nvidia-persistenced`.",
             )
         )
     if managed and facts["nvswitches"]:
@@ -264,29 +268,39 @@ def report(
     wanted: Mapping[str, Any],
     found: Mapping[str, Any],
     arguments: Mapping[str, Any],
-    moved_from: str = "",
+    history: Mapping[str, Any],
     drifted: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """What the role publishes: machine_facts, nvidia_driver_read's result and :func:`state` judged in the end.
 
-    ``moved_from`` is the version that the role had installed, where it found another one.
+    ``history`` has ``moved_from``, the version that the role had installed where it found another one, ``rebooted``,
+    whether this run rebooted the node, and ``held_back``, whether a change of packages lacks leave.
     """
     managed, loaded = arguments["source"] != "none", facts["driver"]["loaded"] or ""
     reasons = reboot_reasons(facts, found["version"]) if managed else []
     findings = list(drifted)
     if managed:
         findings += managed_findings(facts, node, wanted, found["version"])
-        if moved_from and found["version"]:
-            what = f"the driver was moved from {moved_from} to {found['version']} by something else than this role"
+        if history["moved_from"] and found["version"]:
+            moved = f"from {history['moved_from']} to {found['version']}"
+            what = f"the driver was moved {moved} by something else than this role"
             remedy = "Look in /var/log/apt/history.log or `dnf history` for what did it, and keep it from the driver."
             findings.append(_warning(what, remedy))
     else:
         findings += foreign_findings(facts, arguments["branch"])
     if loaded and not reasons:
         findings += runtime_findings(facts, node, managed)
+    if history["rebooted"]:
+        remedy = "Read `dmesg | grep -i -e nvrm -e nouveau` and `dkms status`; another reboot will not help."
+        findings += [_error(f"after the reboot {reason}", remedy) for reason in reasons]
     errors = [finding["what"] for finding in findings if finding["severity"] == "error"]
     waits = f"{'; '.join(reasons)}. Drain the node and reboot it, or run again with nvidia_driver_reboot_ok=true."
-    status = "failed" if errors else "waiting" if reasons else "ok"
+    if history["held_back"]:
+        waits = (
+            f"{'; '.join(found['package_findings'])}. New packages make new CUDA programs fail until the node reboots: "
+            "run playbooks/upgrade_driver.yml, or drain the node and run again with nvidia_driver_reboot_ok=true."
+        )
+    status = "failed" if errors else "waiting" if reasons or history["held_back"] else "ok"
     return {
         "status": status,
         "why": {"failed": "; ".join(errors), "waiting": waits, "ok": ""}[status],

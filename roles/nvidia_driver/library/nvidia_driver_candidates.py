@@ -54,7 +54,8 @@ error:
   type: str
 """
 
-KEY_SECONDS = 30
+SECONDS = 30
+"""What a mirror has to answer a question."""
 
 
 def parse_madison(output: str) -> dict[str, list[str]]:
@@ -103,6 +104,9 @@ class Apt:
                 "Dir::Cache::srcpkgcache=",
             ),
             *("-o", "APT::Update::Error-Mode=any", "-o", "APT::Get::List-Cleanup=false"),
+            # A mirror that swallows packets would hold all nodes for minutes.
+            *("-o", f"Acquire::http::Timeout={SECONDS}", "-o", f"Acquire::https::Timeout={SECONDS}"),
+            *("-o", "Acquire::Retries=1"),
         ]
 
     def only(self, uri: str, key: str) -> None:
@@ -151,7 +155,13 @@ def ask_apt(module: AnsibleModule, key: str) -> dict[str, Any]:
 def ask_dnf(module: AnsibleModule) -> dict[str, Any]:
     """Versions and error with dnf."""
     given = module.params
-    wanted = ["repoquery", "--queryformat=%{name}\t%{version}-%{release}", "--disable-modular-filtering"]
+    wanted = [
+        f"--setopt=timeout={SECONDS}",
+        "--setopt=retries=1",
+        "repoquery",
+        "--queryformat=%{name}\t%{version}-%{release}",
+        "--disable-modular-filtering",
+    ]
     one = [
         f"--repofrompath=rankzero-asked,{given['uri']}",
         "--repo=rankzero-asked",
@@ -172,7 +182,7 @@ def read_key(url: str) -> tuple[str, str]:
     if not url:
         return "", ""
     try:
-        return str(open_url(url, timeout=KEY_SECONDS).read().decode()), ""
+        return str(open_url(url, timeout=SECONDS).read().decode()), ""
     except (OSError, ValueError) as error:
         return "", f"the key {url} cannot be read: {error}"
 

@@ -58,6 +58,10 @@ options:
     type: list
     elements: str
     required: true
+  newer_than_initramfs:
+    description: Path of a file that every initramfs is to be newer than.
+    type: path
+    required: true
 """
 
 RETURN = r"""
@@ -86,7 +90,8 @@ services:
   returned: always
   type: dict
 users:
-  description: Process id and program of each process with a GPU device open, without O(bystanders).
+  description: >-
+    Process id, program and whether it is in a pod of each process with a GPU device open, without O(bystanders).
   returned: always
   type: list
 programs:
@@ -101,11 +106,22 @@ fabric:
   description: State of the NVLink fabric by GPU, as nvidia-smi tells it; empty where it tells none.
   returned: always
   type: list
+persistence:
+  description: Persistence mode by GPU, as nvidia-smi tells it; empty where it tells none.
+  returned: always
+  type: list
+initramfs_older:
+  description: Names of initramfs images that are older than O(newer_than_initramfs).
+  returned: always
+  type: list
 """
 
 DPKG_FORMAT = "${Package}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n"
 RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\n"
 VERSION_LOCK = Path("/etc/dnf/plugins/versionlock.list")
+STARTED = ("enabled", "enabled-runtime", "static", "indirect", "alias", "generated")
+"""States of unit files that systemctl has nothing to enable in; Ubuntu starts nvidia-persistenced from udev."""
+BOOT = Path("/boot")
 SMI_SECONDS = "20"
 """nvidia-smi hangs on a GPU that fell off the bus."""
 
@@ -155,7 +171,7 @@ def parse_services(show: str) -> dict[str, dict[str, bool]]:
     return {
         block["Id"].removesuffix(".service"): {
             "active": block["ActiveState"] == "active",
-            "enabled": block["UnitFileState"] == "enabled",
+            "enabled": block["UnitFileState"] in STARTED,
         }
         for block in blocks
         if block["LoadState"] == "loaded"
@@ -172,8 +188,21 @@ def gpu_users(bystanders: Iterable[str], root: Path = Path("/proc")) -> list[dic
         except OSError:  # ended meanwhile
             continue
         if program not in bystanders and any(_is_gpu(target) for target in opened):
-            users.append({"pid": int(process.name), "program": program})
+            users.append({"pid": int(process.name), "program": program, "pod": _in_pod(process)})
     return users
+
+
+def _in_pod(process: Path) -> bool:
+    return "kubepods" in (read_text(str(process / "cgroup")) or "")
+
+
+def older_initramfs(path: Path, boot: Path = BOOT) -> list[str]:
+    """Names of the initramfs images in ``boot`` that were made before the file at ``path``."""
+    if not path.exists():
+        return []
+    images = [image for pattern in ("initrd.img-*", "initramfs-*.img") for image in boot.glob(pattern)]
+    changed = path.stat().st_mtime
+    return sorted(image.name for image in images if "rescue" not in image.name and image.stat().st_mtime < changed)
 
 
 def _is_gpu(target: str) -> bool:
@@ -213,11 +242,11 @@ class Node:
         _, output, _ = self.module.run_command([*show, *(f"{name}.service" for name in names)])
         return parse_services(output)
 
-    def fabric(self) -> list[str]:
-        """Fabric state of each GPU. Older programs do not know the question."""
+    def ask_gpus(self, what: str) -> list[str]:
+        """What nvidia-smi says of each GPU. Older programs do not know every question."""
         if not (shutil.which("nvidia-smi") and Path("/proc/driver/nvidia/version").exists()):
             return []
-        ask = ["nvidia-smi", "--query-gpu=fabric.state", "--format=csv,noheader"]
+        ask = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"]
         code, output, _ = self.module.run_command(["timeout", SMI_SECONDS, *ask])
         return [line.strip() for line in output.splitlines()] if code == 0 else []
 
@@ -235,7 +264,9 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "users": gpu_users(given["bystanders"]),
         "programs": [name for name in given["programs"] if module.get_bin_path(name)],
         "uvm": Path("/dev/nvidia-uvm").exists(),
-        "fabric": node.fabric(),
+        "fabric": node.ask_gpus("fabric.state"),
+        "persistence": node.ask_gpus("persistence_mode"),
+        "initramfs_older": older_initramfs(Path(given["newer_than_initramfs"])),
     }
 
 
@@ -245,6 +276,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "record": {"type": "path", "required": True},
+            "newer_than_initramfs": {"type": "path", "required": True},
             **dict.fromkeys(
                 ("files", "folders", "package_globs", "kernels", "services", "bystanders", "programs"), names
             ),
