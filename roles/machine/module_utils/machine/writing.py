@@ -10,10 +10,11 @@ from pathlib import Path
 def unwritable(paths: Iterable[str | Path]) -> list[str]:
     """What is in the way of writing or removing the files: what is there of their paths, on a read-only file system.
 
-    A file that is immutable counts too; one that is not there yet depends on the first of its folders that is.
+    The folder is named rather than the file, unless the file alone is immutable.
     """
     found = set()
     for path in map(Path, paths):
-        there = {next(folder for folder in path.parents if folder.exists()), *([path] if path.exists() else [])}
-        found |= {str(entry) for entry in there if not os.access(entry, os.W_OK)}
+        folder = next(folder for folder in path.parents if folder.exists())
+        in_the_way = [entry for entry in (folder, path) if entry.exists() and not os.access(entry, os.W_OK)]
+        found |= set(map(str, in_the_way[:1]))
     return sorted(found)
