@@ -117,8 +117,11 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         if node:
             node.unreachable = " ".join(str(result._result.get("msg", "")).split()).rstrip(".")
 
-    def v2_playbook_on_stats(self, stats: Any) -> None:  # noqa: ARG002
+    def v2_playbook_on_stats(self, stats: Any) -> None:
         """The last word of a run; of one that changes nothing, only on nodes that it could not look at."""
+        for name, node in self._nodes.items():
+            if not stats.failures.get(name):  # what a role has rescued is no failure
+                node.failure = ""
         nodes = {name: node for name, node in self._nodes.items() if self._changes or node.failure or node.unreachable}
         if nodes:
             self._display.banner("NODES")

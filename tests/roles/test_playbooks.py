@@ -23,6 +23,12 @@ NODES = ["node-1", "node-2", "node-3"]
 ANSWERS: list[dict[str, Any]] = [
     {"ansible.builtin.debug": {"msg": "begun with {{ ansible_play_batch | join('+') }}"}},
     {"ansible.builtin.fail": {"msg": "as the test wants it"}, "when": "inventory_hostname == fails | default('')"},
+    {
+        "block": [
+            {"ansible.builtin.fail": {"msg": "this is mended"}, "when": "inventory_hostname == mended | default('')"}
+        ],
+        "rescue": [{"ansible.builtin.debug": {"msg": "mended"}}],
+    },
     {"ansible.builtin.ping": {}},
     {"ansible.builtin.debug": {"msg": "ended {{ inventory_hostname }}"}},
 ]
@@ -104,6 +110,13 @@ def test_nodes_without_leave_are_taken_first_and_a_batch_has_one_failure_domain_
     done = run(tmp_path, hosts | {"node-6": {}}, "-e", "site_serial=2")
 
     assert done.begun == ["node-6", "node-1+node-3", "node-5", "node-2+node-4"]
+
+
+def test_a_failure_that_a_role_has_mended_is_none_of_the_node_s(tmp_path: Path) -> None:
+    done = run(tmp_path, {"node-1": {}, "node-2": {}, "node-3": {}}, "-e", "mended=node-1", "-e", "fails=node-2")
+
+    assert done.summary["node-2"].endswith("as the test wants it")
+    assert done.states == ["done", "failed", "done"]
 
 
 def test_an_unreachable_node_in_a_batch_harms_no_other_and_the_next_batch_is_not_begun(tmp_path: Path) -> None:
