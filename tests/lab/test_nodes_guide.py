@@ -48,7 +48,8 @@ def test_the_guide_leads_from_bare_machines_to_all_green_and_back(inventory: Pat
 
     assert look.status == 2
     assert "2 of 2 nodes are not as asked" in look.output
-    assert (prepare.status, set(prepare.states)) == (0, {"waiting"})
+    assert prepare.status == 0
+    assert set(prepare.states) <= {"waiting", "done"}  # whether the services' processes have the limits already
     assert (allow.status, set(allow.states)) == (0, {"done"})
     assert (look_again.status, changed(look_again)) == (0, {0})
     assert "All 2 nodes are as asked." in look_again.output
