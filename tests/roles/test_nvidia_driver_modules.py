@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.machine import programs
 
 from roles.nvidia_driver.library import nvidia_driver_candidates, nvidia_driver_read
+from tests.roles.machine_tree import put
 
 
 def test_installed_packages_are_those_that_dpkg_calls_so_with_their_holds() -> None:
@@ -88,15 +89,29 @@ def test_who_computes_is_told_from_who_watches_and_from_who_only_asks_the_driver
     ]
 
 
-def test_a_record_that_is_not_there_is_empty_and_a_damaged_one_says_what_to_do(tmp_path: Path) -> None:
-    record = tmp_path / "record.json"
+def test_a_nvidia_smi_that_does_not_come_back_is_left_behind_and_asked_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").touch()
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\ntrap '' TERM\ncase $1 in *persistence*) echo Enabled;; *) while :; do sleep 1; done;; esac\n",
+        encoding="utf-8",
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(programs, "PATH", f"{tmp_path}:{programs.PATH}")
+    questions = ["fabric.state", "persistence_mode"]
 
-    assert nvidia_driver_read.read_record(record) == {}
-    record.write_text(json.dumps({"held": ["libcuda1"]}), encoding="utf-8")
-    assert nvidia_driver_read.read_record(record) == {"held": ["libcuda1"]}
-    record.write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"record\.json is not JSON .* Remove it"):
-        nvidia_driver_read.read_record(record)
+    assert nvidia_driver_read.ask_gpus(questions, tmp_path, limit=1) == dict(
+        zip(questions, [[], ["Enabled"]], strict=True)
+    )
+
+    ticks = os.sysconf("SC_CLK_TCK")
+    put(tmp_path / "proc/uptime", "1000.55 3000.20\n")
+    put(tmp_path / "proc/33/comm", "nvidia-smi\n")
+    put(tmp_path / "proc/33/stat", f"33 (nvidia-smi) D 1 {'0 ' * 17}{400 * ticks} 4096 1\n")
+    assert nvidia_driver_read.ask_gpus(questions, tmp_path, limit=1) == {what: [] for what in questions}
 
 
 def test_each_version_that_apt_knows_is_listed_once() -> None:

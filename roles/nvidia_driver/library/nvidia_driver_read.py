@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.machine import files, programs
+from ansible.module_utils.machine.records import read_record, read_text
 
 DOCUMENTATION = r"""
 module: nvidia_driver_read
@@ -122,27 +123,8 @@ VERSION_LOCK = Path("/etc/dnf/plugins/versionlock.list")
 STARTED = ("enabled", "enabled-runtime", "static", "indirect", "alias", "generated")
 """States of unit files that systemctl has nothing to enable in; Ubuntu starts nvidia-persistenced from udev."""
 BOOT = Path("/boot")
-SMI_SECONDS = "20"
-"""nvidia-smi hangs on a GPU that fell off the bus."""
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """The record, empty where there is none. Raises ValueError for one that was damaged."""
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}). Remove it; what the role held is then not known.") from error
-    return record
-
-
-def read_text(path: str) -> str | None:
-    """A file's text, None where there is none."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+SMI_SECONDS = 20
+"""nvidia-smi hangs on a GPU that fell off the bus, and cannot be killed then."""
 
 
 def parse_dpkg(output: str) -> dict[str, dict[str, Any]]:
@@ -193,7 +175,7 @@ def gpu_users(bystanders: Iterable[str], root: Path = Path("/proc")) -> list[dic
 
 
 def _in_pod(process: Path) -> bool:
-    return "kubepods" in (read_text(str(process / "cgroup")) or "")
+    return "kubepods" in files.text(process / "cgroup")
 
 
 def older_initramfs(path: Path, boot: Path = BOOT) -> list[str]:
@@ -224,7 +206,7 @@ class Node:
             _, output, _ = self.module.run_command(["dpkg-query", "--show", f"--showformat={DPKG_FORMAT}", *globs])
             return parse_dpkg(output)
         _, output, _ = self.module.run_command(["rpm", "--query", "--all", f"--queryformat={RPM_FORMAT}", *globs])
-        return parse_rpm(output, read_text(str(VERSION_LOCK)) or "")
+        return parse_rpm(output, read_text(VERSION_LOCK) or "")
 
     def modules(self, kernels: Sequence[str]) -> dict[str, dict[str, str]]:
         """What modinfo says of the module nvidia, by kernel."""
@@ -242,21 +224,26 @@ class Node:
         _, output, _ = self.module.run_command([*show, *(f"{name}.service" for name in names)])
         return parse_services(output)
 
-    def ask_gpus(self, what: str) -> list[str]:
-        """What nvidia-smi says of each GPU. Older programs do not know every question."""
-        if not (shutil.which("nvidia-smi") and Path("/proc/driver/nvidia/version").exists()):
-            return []
-        ask = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"]
-        code, output, _ = self.module.run_command(["timeout", SMI_SECONDS, *ask])
-        return [line.strip() for line in output.splitlines()] if code == 0 else []
+
+def ask_gpus(questions: Sequence[str], root: Path = Path("/"), limit: float = SMI_SECONDS) -> dict[str, list[str]]:
+    """What nvidia-smi says of each GPU, by question. Older programs do not know every one, and a hanging one none."""
+    if not (root / "proc/driver/nvidia/version").exists() or programs.hanging(root, "nvidia-smi", limit):
+        return {what: [] for what in questions}
+    asked = {what: ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"] for what in questions}
+    answers = programs.run(asked, limit)
+    return {
+        what: [line.strip() for line in answers[what].output.splitlines()] if answers[what].status == 0 else []
+        for what in questions
+    }
 
 
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
     given, node = module.params, Node(module)
+    told = ask_gpus(["fabric.state", "persistence_mode"])
     return {
         "record": read_record(Path(given["record"])),
-        "files": {path: read_text(path) for path in given["files"]},
+        "files": {path: read_text(Path(path)) for path in given["files"]},
         "unwritable": [path for path in given["folders"] if Path(path).exists() and not os.access(path, os.W_OK)],
         "packages": node.packages(given["package_globs"]),
         "modules": node.modules(given["kernels"]),
@@ -264,8 +251,8 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "users": gpu_users(given["bystanders"]),
         "programs": [name for name in given["programs"] if module.get_bin_path(name)],
         "uvm": Path("/dev/nvidia-uvm").exists(),
-        "fabric": node.ask_gpus("fabric.state"),
-        "persistence": node.ask_gpus("persistence_mode"),
+        "fabric": told["fabric.state"],
+        "persistence": told["persistence_mode"],
         "initramfs_older": older_initramfs(Path(given["newer_than_initramfs"])),
     }
 
