@@ -94,7 +94,7 @@ def test_the_file_on_the_node_is_a_kubelet_configuration_that_shows_the_plan() -
 
 def test_a_node_on_which_all_is_done_is_as_asked() -> None:
     assert on("__cpu_manager_differences", live=asked()) == []
-    assert on("__cpu_manager_status", live=asked()) == "ok"
+    assert on("__cpu_manager_report.status", live=asked()) == "ok"
 
 
 def test_nothing_asked_for_is_nothing_to_do_on_an_untouched_node() -> None:
@@ -128,7 +128,7 @@ def test_what_is_not_as_asked_is_told(parts: dict[str, Any], words: str) -> None
     found = on("__cpu_manager_differences", live=asked() | parts)
 
     assert any(words in sentence for sentence in found)
-    assert on("__cpu_manager_status", live=asked() | parts) == "waiting"
+    assert on("__cpu_manager_report.status", live=asked() | parts) == "waiting"
 
 
 def test_other_cpus_online_than_when_the_policy_was_set_are_a_change_of_policy() -> None:
