@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from playbooks.action_plugins import site_arguments
 from scripts import command
 from scripts.cache import REPO
 
-BLOCKS = re.findall(r"```sh\n(.+?)```", (REPO / "docs/nodes.md").read_text(encoding="utf-8"), re.DOTALL)
+GUIDE = (REPO / "docs/nodes.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```sh\n(.+?)```", GUIDE, re.DOTALL)
 COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
 
 
@@ -20,6 +22,17 @@ def test_the_guide_shows_all_playbooks() -> None:
     shown = {word for line in COMMANDS for word in line.split() if re.fullmatch(r"playbooks/\w+\.yml", word)}
 
     assert shown == {str(path.relative_to(REPO)) for path in (REPO / "playbooks").glob("*.yml")}
+
+
+def test_every_variable_that_the_guide_names_is_an_argument() -> None:
+    specs = site_arguments.load_specs()
+    owners = "|".join(["site", *(owner for owner in specs if owner != site_arguments.PLAYBOOKS)])
+    arguments = {name for spec in specs.values() for name in spec}
+
+    named = set(re.findall(rf"\b(?:{owners})_[a-z_]+\b", GUIDE))
+
+    assert named
+    assert named - arguments - specs.keys() == set()
 
 
 @pytest.mark.parametrize("line", COMMANDS)
