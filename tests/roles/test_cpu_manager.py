@@ -29,7 +29,7 @@ def read(**parts: Any) -> dict[str, Any]:
         "options": {"config": "/var/lib/kubelet/config.yaml"},
         "environment": KUBEADM,
         "files": {f"{FOLDER}/{FILE}": None, UNIT: None},
-        "outdated": False,
+        "health_url": "http://127.0.0.1:10248/healthz",
         "unwritable": [],
         "policies": {"cpu": "none", "memory": "None"},
         "record": {},
@@ -59,7 +59,7 @@ def kubelet(version: str) -> dict[str, Any]:
 def asked(**parts: Any) -> dict[str, Any]:
     """What the role reads from a node on which it has done all with its defaults."""
     files = on("__cpu_manager_asked_files")
-    record = yaml.safe_load(on("__cpu_manager_record"))
+    record = on("__cpu_manager_record") | {"finished": True}
     return read(files=files, policies={"cpu": "static", "memory": "None"}, record=record, **parts)
 
 
@@ -100,7 +100,6 @@ def test_a_node_on_which_all_is_done_is_as_asked() -> None:
 def test_nothing_asked_for_is_nothing_to_do_on_an_untouched_node() -> None:
     assert on("__cpu_manager_differences", policy="none") == []
     assert set(on("__cpu_manager_asked_files", policy="none").values()) == {None}
-    assert on("__cpu_manager_record", policy="none") is None
 
 
 def test_none_takes_away_what_static_wrote_wherever_that_was() -> None:
@@ -121,7 +120,6 @@ def test_none_takes_away_what_static_wrote_wherever_that_was() -> None:
         ({"policies": {"cpu": "none", "memory": None}}, "cpu manager has the policy none, not static"),
         ({"policies": {"cpu": None, "memory": None}}, "cpu manager has the policy none, not static"),
         ({"active": False}, "does not run"),
-        ({"outdated": True}, "was started before its configuration"),
     ],
 )
 def test_what_is_not_as_asked_is_told(parts: dict[str, Any], words: str) -> None:
@@ -170,17 +168,12 @@ def test_k3s_reads_its_folder_without_being_told() -> None:
     assert refusals(K3S, live) == []
 
 
-def test_an_older_k3s_is_told_of_one_file() -> None:
+def test_an_older_k3s_which_reads_no_folder_is_refused() -> None:
     older = K3S | {"kubernetes": K3S["kubernetes"] | {"version": "v1.31.4+k3s1"}}
-    files = on("__cpu_manager_asked_files", older, read(files={}, environment={}))
+    found = refusals(older, read(files={}, environment={}))
 
-    assert list(files) == [
-        "/etc/rancher/k3s/rankzero-kubelet.conf",
-        "/etc/rancher/k3s/config.yaml.d/99-rankzero-cpu-manager.yaml",
-    ]
-    assert yaml.safe_load(files["/etc/rancher/k3s/config.yaml.d/99-rankzero-cpu-manager.yaml"]) == {
-        "kubelet-arg+": ["config=/etc/rancher/k3s/rankzero-kubelet.conf"]
-    }
+    assert len(found) == 1
+    assert "The kubelet of k3s 1.31.4+k3s1 reads no folder of drop-ins. Upgrade to 1.32" in found[0]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +185,6 @@ def test_an_older_k3s_is_told_of_one_file() -> None:
         ({"topology_options": ["max-allowable-numa-nodes"]}, "or the role sets itself"),
         ({"topology_policy": "restricted"}, "cpu_manager_topology_strict_ok to true"),
         ({"topology_policy": "single-numa-node", "topology_strict_ok": True}, "sit on the NUMA nodes 0, 1"),
-        ({"memory_policy": "static", "memory_reserved_mib": "100"}, "Give at least 512"),
         ({"memory_policy": "static", "memory_reserved_mib": 99999999}, "Reserve less"),
         ({"timeout": 1}, "Give at least 10"),
     ],
@@ -209,7 +201,7 @@ def test_arguments_that_cannot_be_followed_are_refused(arguments: dict[str, Any]
     [
         ("v1.32.1", {"policy_options": ["distribute-cpus-across-numa"]}, "distribute-cpus-across-numa (from 1.33 on)"),
         ("v1.31.9", {"oom_kill": "process"}, "has no such choice"),
-        ("v1.29.3", {}, "cannot read a folder of drop-ins"),
+        ("v1.29.3", {}, "reads no folder of drop-ins"),
     ],
 )
 def test_what_the_kubelet_is_too_old_for_is_refused(version: str, arguments: dict[str, Any], words: str) -> None:
@@ -232,6 +224,66 @@ def test_killing_the_whole_container_needs_cgroup_v2() -> None:
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_drained() -> None:
     assert "/etc/kubernetes cannot be written to" in refusals(live=read(unwritable=["/etc/kubernetes"]))[0]
     assert refusals(live=asked(unwritable=["/etc/kubernetes"])) == []
+
+
+def test_a_run_that_broke_off_is_finished_by_the_next() -> None:
+    live = asked()
+    live["record"] = live["record"] | {"finished": False}
+
+    assert "broke off" in " ".join(on("__cpu_manager_differences", live=live))
+
+
+def test_what_the_plan_notes_is_a_warning() -> None:
+    found = on("__cpu_manager_report.findings", live=asked(), reserved_cpus="0")
+
+    assert [(finding["severity"], finding["what"][:44]) for finding in found] == [
+        ("warning", "cpu_manager_reserved_cpus takes only some th")
+    ]
+
+
+def test_none_leaves_a_static_policy_that_is_not_the_role_s_and_says_so() -> None:
+    live = read(policies={"cpu": "static", "memory": "None"})
+
+    assert on("__cpu_manager_report.status", live=live, policy="none") == "ok"
+    assert "which the role leaves as it is" in on("__cpu_manager_report.findings", live=live, policy="none")[0]["what"]
+
+
+def asking(config: dict[str, Any] | None = None, *, denied: bool = False, **arguments: Any) -> list[str]:
+    """Refusals where the running kubelet was asked for its configuration."""
+    answer = {"config": config or {}, "denied": denied, "ready": not denied, "why": "403 Forbidden"}
+    found: list[str] = evaluate(
+        ROLE,
+        "__cpu_manager_refusals",
+        {
+            "machine_facts": DGX,
+            "machine_kubeconfig": "/k",
+            "ansible_search_path": [str(ROLE)],
+            "__cpu_manager_read": read(),
+            "__cpu_manager_live": answer,
+            **{f"cpu_manager_{name}": value for name, value in arguments.items()},
+        },
+    )
+    return found
+
+
+def test_a_right_that_the_proof_needs_is_asked_for_before_the_drain() -> None:
+    assert "the right to get nodes/proxy" in asking(denied=True)[0]
+
+
+def test_reserved_cgroups_with_which_the_kubelet_would_not_start_are_refused() -> None:
+    assert "takes no reserved CPUs by number" in asking({"systemReservedCgroup": "/system"})[0]
+    assert asking({"systemReservedCgroup": ""}) == []
+
+
+def test_memory_reserved_by_a_share_has_to_be_given_as_a_number() -> None:
+    share = {"evictionHard": {"memory.available": "5%"}}
+
+    assert "or a share of it" in asking(share, memory_policy="static")[0]
+    assert asking(share, memory_policy="static", memory_reserved_mib=4096) == []
+
+
+def test_a_kubelet_that_does_not_tell_its_health_is_refused() -> None:
+    assert "healthzPort is 0" in refusals(live=read(health_url=""))[0]
 
 
 def test_options_on_the_kubelet_s_command_line_that_would_win_are_refused() -> None:
@@ -308,3 +360,12 @@ def test_what_the_kubelet_says_is_compared_key_by_key_and_maps_may_hold_more() -
     assert cpu_manager.mismatches({"cpuManagerPolicy": "static"}, live) == [
         'The kubelet says cpuManagerPolicy is "none", not "static".'
     ]
+
+
+def test_another_setting_that_the_restart_has_changed_is_told() -> None:
+    before = {"maxPods": 250, "cpuManagerPolicy": "none"}
+
+    assert cpu_manager.strayed({"cpuManagerPolicy": "static", "maxPods": 110}, before) == [
+        "The kubelet's maxPods, none of the role's, was 250 before the restart and is now 110."
+    ]
+    assert cpu_manager.strayed({}, before) == cpu_manager.strayed(before, {}) == []

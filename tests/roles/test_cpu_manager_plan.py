@@ -157,11 +157,28 @@ def test_the_34_numa_nodes_of_a_grace_machine_leave_the_topology_manager_off_wit
     assert "34 NUMA nodes" in found["note"]
 
 
-@pytest.mark.parametrize(("mib", "nodes"), [(2048, 1), (2048, 2), (2049, 2), (1000, 3)])
-def test_memory_by_numa_node_is_exactly_what_the_kubelet_takes_together(mib: int, nodes: int) -> None:
-    found = plans.memory(numa(nodes + 1, nodes), mib)
-    by_node = [int(entry["limits"]["memory"].removesuffix("Mi")) for entry in found["reservedMemory"]]
-    together = [found["systemReserved"]["memory"], found["evictionHard"]["memory.available"]]
+@pytest.mark.parametrize(("reserved", "nodes"), [(2**31, 1), (2**31, 2), (2**31 + 1, 2), (1000, 3)])
+def test_memory_by_numa_node_is_exactly_what_the_kubelet_reserves(reserved: int, nodes: int) -> None:
+    found = plans.memory(numa(nodes + 1, nodes), reserved)
+    by_node = [int(entry["limits"]["memory"]) for entry in found["reservedMemory"]]
 
-    assert len(by_node) == nodes
-    assert sum(by_node) == sum(int(text.removesuffix("Mi")) for text in together) == mib
+    assert (len(by_node), sum(by_node)) == (nodes, reserved)
+    # Written to a drop-in, a part of this map would unset the limits for disks.
+    assert "evictionHard" not in found
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "mib"),
+    [
+        ({}, 0, 100),
+        # A part of the map unsets the rest: so it is on K3s.
+        ({"evictionHard": {"nodefs.available": "5%"}}, 0, 0),
+        ({"evictionHard": {"memory.available": "500Mi"}, "systemReserved": {"memory": "1Gi"}}, 0, 1524),
+        ({"kubeReserved": {"cpu": "1"}, "systemReserved": {"memory": "1048576"}}, 0, 1),
+        ({"kubeReserved": {"memory": "1Gi"}}, 300, 300),
+        ({"evictionHard": {"memory.available": "5%"}}, 0, 0),
+        ({"evictionHard": {"memory.available": "5%"}}, 700, 700),
+    ],
+)
+def test_reserved_memory_is_the_sum_that_the_kubelet_itself_takes(config: dict[str, Any], given: int, mib: int) -> None:
+    assert plans.reserved_bytes(config, given, 100) == mib * 2**20

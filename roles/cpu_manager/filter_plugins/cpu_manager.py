@@ -12,26 +12,26 @@ OVERRIDING = (
 )
 """Options of the kubelet's command line that win over its configuration files."""
 
+OURS = (
+    *("cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs", "topologyManagerPolicy"),
+    *("topologyManagerScope", "topologyManagerPolicyOptions", "memoryManagerPolicy", "reservedMemory"),
+    "singleProcessOOMKill",
+)
+"""Settings of the kubelet that the role may change."""
+
 CONFIG_ARGS = "KUBELET_CONFIG_ARGS"
 """Variable of kubeadm's unit for the kubelet that holds ``--config``."""
 
 
-def files(
-    read: Mapping[str, Any], text: str, name: str, unit_file: str, has_folder: bool, settings: str
-) -> dict[str, str | None]:
+def files(read: Mapping[str, Any], text: str, name: str, unit_file: str, is_kubeadm: bool) -> dict[str, str | None]:
     """The files that have to be there, by path, None for one that must not be.
 
-    ``text`` is the kubelet's configuration, empty for none; ``has_folder`` tells whether this kubelet reads
-    a folder of drop-ins; ``settings`` is the folder of K3s's or RKE2's own configuration, empty on kubeadm.
+    ``text`` is the kubelet's configuration, empty for none. K3s and RKE2 pass a folder of drop-ins to their kubelet by
+    themselves; kubeadm's is told of it by a drop-in of its unit, unless it was told already.
     """
-    if settings and not has_folder:
-        config = f"{settings}/rankzero-kubelet.conf"
-        argument = f"# Written by rankzero's role cpu_manager.\nkubelet-arg+:\n  - config={config}\n"
-        wanted = {config: text, f"{settings}/config.yaml.d/{name.removesuffix('.conf')}.yaml": argument}
-    else:
-        wanted = {f"{read['folder']}/{name}": text}
-        if not settings and (not read["has_folder_option"] or read["files"].get(unit_file)):
-            wanted[unit_file] = unit(read["environment"], read["folder"])
+    wanted = {f"{read['folder']}/{name}": text}
+    if is_kubeadm and (not read["has_folder_option"] or read["files"].get(unit_file)):
+        wanted[unit_file] = unit(read["environment"], read["folder"])
     earlier = dict.fromkeys(read["record"].get("files", []))
     return earlier | {path: content if text else None for path, content in wanted.items()}
 
@@ -62,11 +62,11 @@ def differences(
             found.append(f"{path} is not as asked for.")
     if not read["active"]:
         found.append("The kubelet does not run.")
-    if not found and read["outdated"]:
-        found.append("The kubelet was started before its configuration was written.")
+    if not read["record"].get("finished", True):
+        found.append("An earlier run broke off before it had proved its change and given the node back.")
     for manager, policy in expected.items():
         live = read["policies"][manager]
-        if policy is not None and (live or "none") != policy:
+        if policy is not None and live != policy:
             found.append(f"The kubelet's {manager} manager has the policy {live or 'none'}, not {policy}.")
     before = read["record"].get("online", online)
     if before != online and expected["cpu"] == "static":
@@ -135,6 +135,19 @@ def mismatches(config: Mapping[str, Any], live: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def strayed(live: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """A sentence for each other setting that the restart has changed: its own files had changed since it was started.
+
+    ``live`` and ``before`` are what the kubelet says about itself; nothing where one of them is not known.
+    """
+    return [
+        f"The kubelet's {key}, none of the role's, was {json.dumps(value)} before the restart and is now "
+        f"{json.dumps(live.get(key))}."
+        for key, value in before.items()
+        if live and key not in OURS and live.get(key) != value
+    ]
+
+
 def _holds(asked: Any, live: Any) -> bool:
     """Maps are merged by the kubelet, so that more may be there."""
     if isinstance(asked, Mapping):
@@ -155,4 +168,5 @@ class FilterModule:
             "cpu_manager_without_device_specs": without_device_specs,
             "cpu_manager_findings": findings,
             "cpu_manager_mismatches": mismatches,
+            "cpu_manager_strayed": strayed,
         }

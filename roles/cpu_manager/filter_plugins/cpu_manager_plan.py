@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,8 @@ SEARCHED_NUMA_NODES = 16
 """The most for which it is switched on: the kubelet tries each combination of NUMA nodes, 2 to the power of their
 number, for each resource of each pod, also of nodes without CPUs (kubernetes/kubernetes#135581)."""
 
-EVICTION_MIB = 100
-"""The kubelet's own hard eviction limit for memory."""
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+"""Of Kubernetes' quantities."""
 
 
 def parse(text: str) -> list[int]:
@@ -147,21 +148,31 @@ def switched_on(options: Sequence[str]) -> dict[str, str]:
     return dict.fromkeys(sorted(options), "true")
 
 
-def memory(numa: Sequence[Mapping[str, Any]], reserved_mib: int) -> dict[str, Any]:
-    """The kubelet's settings that keep ``reserved_mib`` from pods, over the NUMA nodes with CPUs.
+def reserved_bytes(config: Mapping[str, Any], given_mib: int, unknown_mib: int) -> int:
+    """The memory that a kubelet keeps from pods: what it reserves and its hard eviction limit, by its ``config``.
 
-    The kubelet demands that what is reserved by NUMA node is exactly the sum of kubeReserved, systemReserved and the
-    hard eviction limit.
+    ``given_mib`` is taken instead, unless it is 0; ``unknown_mib`` where the kubelet was not asked. 0 where nothing is
+    kept, or a share of the memory that is no number of bytes.
+    """
+    if given_mib or not config:
+        return (given_mib or unknown_mib) * 2**20
+    parts = [(config.get(name) or {}).get("memory", "0") for name in ("kubeReserved", "systemReserved")]
+    parts.append((config.get("evictionHard") or {}).get("memory.available", "0"))
+    found = [re.fullmatch(r"(\d+)(|k|[KMGT]i|[MGT])", part) for part in parts]
+    return sum(int(one[1]) * UNITS[one[2]] for one in found if one) if all(found) else 0
+
+
+def memory(numa: Sequence[Mapping[str, Any]], reserved: int) -> dict[str, Any]:
+    """The static memory manager's settings, with the ``reserved`` bytes spread over the NUMA nodes with CPUs.
+
+    The kubelet demands that they are exactly the sum of kubeReserved, systemReserved and the hard eviction limit.
     """
     nodes = [node["node"] for node in numa if node["cpus"]]
-    share, rest = divmod(reserved_mib, len(nodes))
+    share, rest = divmod(reserved, len(nodes))
     return {
         "memoryManagerPolicy": "Static",
-        "kubeReserved": {"memory": "0"},
-        "systemReserved": {"memory": f"{reserved_mib - EVICTION_MIB}Mi"},
-        "evictionHard": {"memory.available": f"{EVICTION_MIB}Mi"},
         "reservedMemory": [
-            {"numaNode": node, "limits": {"memory": f"{share + (rest if index == 0 else 0)}Mi"}}
+            {"numaNode": node, "limits": {"memory": str(share + (rest if index == 0 else 0))}}
             for index, node in enumerate(nodes)
         ],
     }
@@ -178,4 +189,5 @@ class FilterModule:
             "cpu_manager_topology": topology,
             "cpu_manager_switched_on": switched_on,
             "cpu_manager_memory": memory,
+            "cpu_manager_reserved_bytes": reserved_bytes,
         }

@@ -27,6 +27,10 @@ options:
     description: Folder of drop-ins to take where the kubelet was given none.
     type: path
     required: true
+  config:
+    description: The kubelet's own configuration file where its command line names none.
+    type: path
+    default: /var/lib/kubelet/config.yaml
   file:
     description: Name of the role's drop-in in that folder.
     type: str
@@ -75,6 +79,10 @@ options:
   description: Options of the kubelet's command line, and those that K3s is to pass to it, by name without dashes.
   returned: always
   type: dict
+health_url:
+  description: Where the kubelet says that it is healthy, empty where it is told not to say it.
+  returned: always
+  type: str
 environment:
   description: Variables that the service's unit sets.
   returned: always
@@ -83,10 +91,6 @@ files:
   description: Text of each file by path, null where there is none.
   returned: always
   type: dict
-outdated:
-  description: Whether one of the files is newer than the kubelet's process.
-  returned: always
-  type: bool
 policies:
   description: The policy in each state file, null where there is none.
   returned: always
@@ -101,7 +105,9 @@ record:
   type: dict
 """
 
-SHOWN = ("ActiveState", "MainPID", "ExecMainStartTimestamp", "Environment")
+SHOWN = ("ActiveState", "MainPID", "ExecStart", "Environment")
+HEALTH_PORT = 10248
+"""The kubelet's own default."""
 
 
 def text(path: Path) -> str | None:
@@ -143,20 +149,39 @@ def options(words: list[str]) -> dict[str, str]:
     return found
 
 
-def passed_on(settings: Path) -> dict[str, str]:
-    """The options that K3s or RKE2 is to pass to its kubelet, by its configuration files."""
+def passed_on(settings: Path, command: str) -> dict[str, str]:
+    """The options that K3s or RKE2 is to pass to its kubelet, by its configuration files and its unit's ``command``.
+
+    Without a YAML parser, which a node need not have: lists in both notations, and single words.
+    """
     found: dict[str, str] = {}
     for file in [settings / "config.yaml", *sorted(settings.glob("config.yaml.d/*.yaml"))]:
-        for name, value in re.findall(
-            r"^\s*(?:-|kubelet-arg\+?:)\s*[\"']?([a-z][a-z-]*)=([^\"'\n]*)", text(file) or "", re.M
-        ):
-            found[name] = value
+        key = r"^[\"']?kubelet-arg\+?[\"']?:[ \t]*(.*(?:\n[ \t]*-.*)*)"
+        for block in re.findall(key, text(file) or "", re.M):
+            found.update(re.findall(r"(?:^|[\s,\[\"'])([a-z][a-z-]*)=([^,\]\"'\n]*)", block))
+    words = shlex.split(command)
+    for index, word in enumerate(words):
+        value = word.partition("=")[2] or "".join(words[index + 1 : index + 2])
+        if word.partition("=")[0] == "--kubelet-arg":
+            name, _, given = value.lstrip("-").partition("=")
+            found[name] = given
     return found
 
 
-def newest(paths: list[Path]) -> int:
-    """When the last of the files was written, in seconds since the epoch; 0 without any."""
-    return max((int(path.stat().st_mtime) for path in paths if path.exists()), default=0)
+def command_of(shown: str) -> str:
+    """The command line in what systemd prints as a unit's ExecStart."""
+    found = re.search(r"argv\[\]=(.*?) ; ", shown)
+    return found[1] if found else ""
+
+
+def health_url(given: dict[str, str], configurations: list[str]) -> str:
+    """Where the kubelet says that it is healthy, empty where it is told not to; the last one that says it counts."""
+    port, address = str(HEALTH_PORT), "127.0.0.1"
+    for configuration in configurations:
+        for name, value in re.findall(r"^healthz(Port|BindAddress):\s*[\"']?([^\"'\s]+)", configuration, re.M):
+            port, address = (value, address) if name == "Port" else (port, value)
+    port, address = given.get("healthz-port", port), given.get("healthz-bind-address", address)
+    return "" if port == "0" else f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}/healthz"  # noqa: S104
 
 
 def read(module: AnsibleModule) -> dict[str, Any]:
@@ -175,20 +200,21 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     command_line = text(Path("/proc", unit["MainPID"], "cmdline")) or ""
     given = options(command_line.split("\0"))
     if params["settings"]:
-        given = passed_on(Path(params["settings"]))
+        given = passed_on(Path(params["settings"]), command_of(unit.get("ExecStart", "")))
     folder = given.get("config-dir", params["folder"])
+    drop_ins = sorted(path for path in Path(folder).glob("*.conf") if path.name != params["file"])
+    configurations = [text(path) or "" for path in (Path(given.get("config", params["config"])), *drop_ins)]
     record = read_json(Path(params["record"]))
     paths = sorted({f"{folder}/{params['file']}", *params["files"], *record.get("files", [])})
-    began = int(unit["ExecMainStartTimestamp"].strip("@") or 0)
     return {
         "active": unit["ActiveState"] == "active",
         "member": Path(params["kubeconfig"]).exists(),
         "folder": folder,
         "has_folder_option": "config-dir" in given,
         "options": given,
+        "health_url": health_url(given, configurations),
         "environment": environment(unit.get("Environment", "")),
         "files": {path: text(Path(path)) for path in paths},
-        "outdated": newest([Path(path) for path in paths]) > began,
         "policies": {manager: policy(Path(path)) for manager, path in params["states"].items()},
         "unwritable": unwritable([*paths, params["record"], *params["states"].values()]),
         "record": record,
@@ -201,6 +227,7 @@ def main() -> None:
         argument_spec={
             "service": {"type": "str", "required": True},
             "folder": {"type": "path", "required": True},
+            "config": {"type": "path", "default": "/var/lib/kubelet/config.yaml"},
             "file": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "path", "default": []},
             "record": {"type": "path", "required": True},

@@ -54,12 +54,17 @@ why:
   description: What the node's condition says where it is not.
   returned: always
   type: str
+denied:
+  description: Whether the kubeconfig has no right to ask.
+  returned: always
+  type: bool
 config:
   description: The kubelet's configuration as it has it, empty where the node is not Ready.
   returned: always
   type: dict
 """
 
+DENIED = (401, 403)
 POLL = 1.0
 """Seconds between two questions."""
 
@@ -69,31 +74,40 @@ def readiness(conditions: list[Any], since: int) -> str:
     ready = next((condition for condition in conditions if condition["type"] == "Ready"), None)
     if ready is None:
         return "it has no condition Ready"
-    if datetime.fromisoformat(ready["lastHeartbeatTime"]).timestamp() < since:
+    if datetime.fromisoformat(ready["lastHeartbeatTime"].replace("Z", "+00:00")).timestamp() < since:
         return "its new kubelet has not reported yet"
     return "" if ready["status"] == "True" else f"{ready['reason']}: {ready['message']}"
 
 
 def wait(params: dict[str, Any]) -> dict[str, Any]:
-    """The node's readiness and its kubelet's configuration."""
+    """The node's readiness and its kubelet's configuration, asked for until the time is over."""
     connection = config.new_client_from_config(params["kubeconfig"])  # type: ignore[no-untyped-call]
     api: Any = client.CoreV1Api(connection)
     deadline = time.monotonic() + params["timeout"]
-    while why := _why_not_ready(api, params["node"], params["since"]):
-        if time.monotonic() > deadline:
-            return {"ready": False, "why": why, "config": {}}
+    while True:
+        found = ask(api, params["node"], params["since"])
+        if found["ready"] or found["denied"] or time.monotonic() > deadline:
+            return found
         time.sleep(POLL)
-    answer = api.connect_get_node_proxy_with_path(params["node"], "configz", _preload_content=False)
-    return {"ready": True, "why": "", "config": json.loads(answer.data)["kubeletconfig"]}
 
 
-def _why_not_ready(api: Any, node: str, since: int) -> str:
-    """As :func:`readiness`; an API server that K3s has just started again may not answer yet."""
+def ask(api: Any, node: str, since: int) -> dict[str, Any]:
+    """One question; an API server or a tunnel to the kubelet that has just been started may not answer yet."""
     try:
         answer = api.read_node(node, _preload_content=False)
-    except (client.ApiException, HTTPError) as error:
-        return f"the cluster's API does not answer: {error}"
-    return readiness(json.loads(answer.data)["status"]["conditions"], since)
+        why = readiness(json.loads(answer.data)["status"]["conditions"], since)
+        if why:
+            return _result(why)
+        answer = api.connect_get_node_proxy_with_path(node, "configz", _preload_content=False)
+    except client.ApiException as error:
+        return _result(f"the API server answers {error.status} {error.reason}", denied=error.status in DENIED)
+    except HTTPError as error:
+        return _result(f"the API server does not answer: {error}")
+    return _result("", json.loads(answer.data)["kubeletconfig"])
+
+
+def _result(why: str, kubelet: dict[str, Any] | None = None, *, denied: bool = False) -> dict[str, Any]:
+    return {"ready": not why, "why": why, "denied": denied, "config": kubelet or {}}
 
 
 def main() -> None:
@@ -109,10 +123,7 @@ def main() -> None:
     )
     if not HAS_KUBERNETES:
         module.fail_json(msg=missing_required_lib("kubernetes"))
-    try:
-        module.exit_json(changed=False, **wait(module.params))
-    except (client.ApiException, HTTPError) as error:
-        module.fail_json(msg=f"The cluster's API did not do what was asked: {error}")
+    module.exit_json(changed=False, **wait(module.params))
 
 
 if __name__ == "__main__":

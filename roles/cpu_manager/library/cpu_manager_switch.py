@@ -42,13 +42,13 @@ options:
     type: dict
     required: true
   policies:
-    description: The policy that the state file at each path has to show in the end, null for any.
+    description: The policy that the state file at each path has to show in the end, null for any, but one.
     type: dict
     required: true
   health_url:
     description: Where the kubelet says that it is healthy.
     type: str
-    default: http://127.0.0.1:10248/healthz
+    required: true
   timeout:
     description: Seconds for the service to be healthy.
     type: int
@@ -82,6 +82,8 @@ POLL = 0.5
 """Seconds between two looks at the service."""
 RESTARTS = 2
 """So many restarts by systemd are a kubelet that will not start."""
+STATE_MODE = 0o600
+"""Of the kubelet's state files."""
 KLOG = re.compile(r"^([IWEF])\d{4} \S+ +\d+ \S+\] ")
 
 Texts = dict[str, Any]
@@ -95,7 +97,7 @@ def text(path: Path) -> str | None:
         return None
 
 
-def stage(texts: Texts) -> None:
+def stage(texts: Texts, mode: int = 0o644) -> None:
     """Write the files under other names, which shows whether they can be written. Raises OSError."""
     for name, content in texts.items():
         if content is None:
@@ -103,12 +105,12 @@ def stage(texts: Texts) -> None:
         partial = _partial(Path(name))
         partial.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         partial.write_text(content, encoding="utf-8")
-        partial.chmod(0o644)
+        partial.chmod(mode)
 
 
-def put(texts: Texts) -> None:
+def put(texts: Texts, mode: int = 0o644) -> None:
     """Write each file in one step, or remove it. Raises OSError."""
-    stage(texts)
+    stage(texts, mode)
     for name, content in texts.items():
         path = Path(name)
         if content is not None:
@@ -139,6 +141,8 @@ class Kubelet:
 
     def __init__(self, module: AnsibleModule) -> None:
         self._module = module
+        # Whatever proxy the environment names: this is the node's own loopback.
+        self._direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._service = f"{module.params['service']}.service"
         self.started_at = 0
 
@@ -154,7 +158,8 @@ class Kubelet:
         changes_unit = any(
             name.startswith("/etc/systemd/") and text(Path(name)) != content for name, content in files.items()
         )
-        put({**states, **files})
+        put(states, STATE_MODE)
+        put(files)
         if changes_unit:
             self._systemctl("daemon-reload")
         # Whether or not it has failed: that forgets how often it was restarted.
@@ -173,10 +178,10 @@ class Kubelet:
         """Healthy, and its managers have noted their policies, which they do when they have started."""
         for path, policy in policies.items():
             noted = re.search(r'"policyName":"([^"]*)"', text(Path(path)) or "")
-            if policy is not None and (noted is None or noted[1] != policy):
+            if noted is None or policy not in (None, noted[1]):
                 return False
         try:
-            with urllib.request.urlopen(self._module.params["health_url"], timeout=2) as answer:  # noqa: S310
+            with self._direct.open(self._module.params["health_url"], timeout=2) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
@@ -218,7 +223,9 @@ def switch(module: AnsibleModule) -> dict[str, Any]:
     if error:
         put({record: record_before})
         attempts: list[Texts] = [before["states"], dict.fromkeys(states)]
-        restored = any(not kubelet.start_with(before["files"], kept, {}) for kept in attempts)
+        restored = any(
+            not kubelet.start_with(before["files"], kept, dict.fromkeys(params["policies"])) for kept in attempts
+        )
     return {
         "ok": not error,
         "error": error,
@@ -238,7 +245,7 @@ def main() -> None:
             "record_text": {"type": "str"},
             "states": {"type": "dict", "required": True},
             "policies": {"type": "dict", "required": True},
-            "health_url": {"type": "str", "default": "http://127.0.0.1:10248/healthz"},
+            "health_url": {"type": "str", "required": True},
             "timeout": {"type": "int", "required": True},
         },
     )

@@ -66,7 +66,8 @@ findings:
 POLL = 2.0
 """Seconds between two questions to the API server."""
 ENDED = ("Succeeded", "Failed")
-GONE, CONFLICT, TOO_MANY, SEVERAL_BUDGETS = 404, 409, 429, 500
+GONE, CONFLICT, TOO_MANY, SERVER_ERROR = 404, 409, 429, 500
+"""Answers of the API server. Of the last kind and above: it may know better in a moment."""
 
 
 class Evictions:
@@ -132,7 +133,7 @@ class Evictions:
         except client.ApiException as error:
             if error.status in (GONE, CONFLICT):  # another pod has taken its name
                 return ""
-            if error.status in (TOO_MANY, SEVERAL_BUDGETS):
+            if error.status == TOO_MANY or error.status >= SERVER_ERROR:
                 return reason(error.body or "{}")
             raise
         return ""
@@ -142,22 +143,27 @@ class Evictions:
 
     def _runs(self, pod: Mapping[str, str]) -> bool:
         found = self._read(pod)
-        return found is not None and found.status.phase not in ENDED
+        return found is not None and (found is pod or found.status.phase not in ENDED)
 
     def _read(self, pod: Mapping[str, str]) -> Any:
-        """The pod, or None where it is gone."""
+        """The pod as the API server has it, ``pod`` itself where that fails to tell, None where it is gone."""
         try:
             found = self._api.read_namespaced_pod(pod["name"], pod["namespace"])
         except client.ApiException as error:
             if error.status == GONE:
                 return None
+            if error.status >= SERVER_ERROR:
+                return pod
             raise
         return found if found.metadata.uid == pod["uid"] else None
 
 
 def reason(body: str | bytes) -> str:
     """The API server's own words, with the name of the budget, from its answer to an eviction."""
-    status = json.loads(body)
+    try:
+        status = json.loads(body)
+    except ValueError:
+        return str(body)
     causes = [cause["message"] for cause in (status.get("details") or {}).get("causes") or [] if "message" in cause]
     return " ".join([status.get("message", ""), *causes]).strip() or "no reason given"
 
