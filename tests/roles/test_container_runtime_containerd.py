@@ -135,6 +135,16 @@ def test_the_handler_has_what_the_usual_runtime_has_and_a_type() -> None:
     assert handler_of(plan(config(CRUN_V3)))["options"] == {"BinaryName": BINARY, "SystemdCgroup": True}
 
 
+def test_the_handler_is_not_made_from_a_default_that_runs_virtual_machines() -> None:
+    kata = KUBEADM_V2.replace('default_runtime_name = "runc"', 'default_runtime_name = "kata"')
+
+    assert handler_of(plan(config(kata), "2.1.0"), CRI_V2) == {
+        "runtime_type": "io.containerd.runc.v2",
+        "pod_annotations": ["io.example/*"],
+        "options": {"SystemdCgroup": True, "BinaryName": BINARY},
+    }
+
+
 def test_a_drop_in_adds_only_the_handler_where_containerd_merges_sections() -> None:
     section = own(plan(config(KUBEADM_V2), "2.1.0"))["plugins"][CRI_V2]
 
@@ -184,6 +194,13 @@ def test_a_main_file_that_imports_the_folder_is_left_alone(pattern: str) -> None
     changes = plan(config(f'imports = ["{pattern}"]\n{KUBEADM_V3}'))
 
     assert changes["write"].keys() == {OWN}
+
+
+@pytest.mark.parametrize("pattern", ["/etc/containerd/*.toml", "/etc/*/zz-rankzero.toml", "/etc/*"])
+def test_a_pattern_does_not_import_what_is_a_folder_deeper(pattern: str) -> None:
+    changes = plan(config(f'imports = ["{pattern}"]\n{KUBEADM_V3}'))
+
+    assert tomllib.loads(changes["write"][MAIN])["imports"] == [pattern, "/etc/containerd/conf.d/zz-rankzero*.toml"]
 
 
 @pytest.mark.parametrize(
@@ -285,8 +302,10 @@ def test_what_would_keep_containerd_from_starting_is_said_and_nothing_is_written
     assert (changes["write"], changes["remove"]) == ({}, [])
 
 
-def test_files_of_two_versions_are_read_together_from_containerd_2_3_on() -> None:
-    assert plan(config(KUBEADM_V2, new="version = 3\n"), "2.3.0")["problems"] == []
+@pytest.mark.parametrize(("version", "read"), [("2.3.0", False), ("2.3.1", False), ("2.4.0", True)])
+def test_files_of_two_versions_are_read_together_from_containerd_2_4_on(version: str, read: bool) -> None:
+    """B6: the first patches of 2.3 refuse to start with them."""
+    assert (plan(config(KUBEADM_V2, new="version = 3\n"), version)["problems"] == []) is read
 
 
 def test_a_file_that_is_read_later_and_takes_the_default_back_is_named() -> None:

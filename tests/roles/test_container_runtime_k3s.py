@@ -85,3 +85,9 @@ def test_a_file_s_text_of_before_is_that_of_the_first_time_unless_somebody_else_
     assert first == {"/a": {"before": "0", "set": "1"}, "/b": {"before": None, "set": "1"}}
     assert second == {"/a": {"before": "0", "set": "2"}}
     assert other["/a"] == {"before": "theirs", "set": "2"}
+
+
+def test_a_broken_file_of_k3s_is_a_sentence() -> None:
+    (sentence,) = plan({RENDERED: "version ="}, template=True, binary=OPT)["problems"]
+
+    assert f"{RENDERED} is not TOML" in sentence

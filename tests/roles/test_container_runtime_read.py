@@ -187,6 +187,23 @@ def test_containers_from_before_the_last_link_would_be_cut_off(tmp_path: Path) -
     assert gpus.cut_off_by_reload(tmp_path, []) == 0
 
 
+def test_only_device_files_that_nvidia_ctk_names_are_asked_for(tmp_path: Path) -> None:
+    """The device files of an HGX H100 with GPUDirect Storage and MIG; links to a character device stand in for them."""
+    named = ["nvidia0", "nvidia-caps/nvidia-cap1", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidiactl"]
+    unnamed = [
+        "nvidia-nvswitchctl",
+        "nvidia-nvswitch0",
+        "nvidia-nvlink",
+        "nvidia-fs0",
+        "nvidia-caps-imex-channels/channel0",
+    ]
+    for name in (*named, *unnamed):
+        (tmp_path / "dev" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dev" / name).symlink_to("/dev/null")
+
+    assert gpus.devices(tmp_path) == sorted(f"/dev/{name}" for name in named)
+
+
 UTILS = os.pathsep.join(str(REPO / "roles" / role / "module_utils") for role in ("container_runtime", "machine"))
 
 

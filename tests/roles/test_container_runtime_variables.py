@@ -334,6 +334,13 @@ def with_gpus(runtimes: dict[str, Any] | None = None, toolkit: str = "1.20.2", *
     return prepared(facts=facts, **(done | read))
 
 
+def written_config(**arguments: Any) -> dict[str, Any]:
+    """containerd's files once the role has written them on a node with GPUs."""
+    texts = on("__container_runtime_plan.write", with_gpus(), **arguments)
+    files = [{"path": path, "text": text, "mode": "0644"} for path, text in texts.items()]
+    return {"path": MAIN["path"], "files": files}
+
+
 def whats(described: dict[str, Any], **arguments: Any) -> str:
     """What the report finds, on one line."""
     found = on("__container_runtime_report.findings", described, **arguments)
@@ -386,11 +393,34 @@ def test_a_runtime_that_no_file_defines_any_more_waits_for_a_restart() -> None:
     assert status(described) == "waiting"
 
 
-def test_a_node_without_crictl_is_not_judged_by_what_nobody_asked() -> None:
-    report = on("__container_runtime_report", prepared(cri=CRI | {"crictl": "", "answers": False}))
+def test_a_node_without_crictl_passes_only_where_no_runtime_was_asked_for() -> None:
+    silent = CRI | {"crictl": "", "answers": False}
+    report = on("__container_runtime_report", prepared(cri=silent))
 
     assert report["status"] == "ok"
     assert any("cri-tools" in finding["fix"] for finding in report["findings"])
+    assert status(with_gpus(cri=silent, config=written_config())) == "failed"
+    assert status(with_gpus(cri=silent), nvidia="none") == "ok"
+
+
+def test_a_runtime_that_nobody_can_ask_is_started_again_once_its_files_are_written() -> None:
+    """Whoever runs without leave to restart first finds the files right the second time."""
+
+    def on_node(written: str) -> dict[str, Any]:
+        started = {"kubelet": ASKED_UNIT, "containerd": ASKED_UNIT | {"ExecMainStartTimestampMonotonic": "77"}}
+        record = {"services": ["containerd", "kubelet"], "files": {}, "written": written}
+        silent = CRI | {"crictl": "", "answers": False}
+        drop_ins = {DROP_IN.replace("kubelet", name): "as asked" for name in ("containerd", "kubelet")}
+        running = {"containerd": ASKED_PROCESS, "kubelet": ASKED_PROCESS}
+        return prepared(units=started, record=record, cri=silent, drop_ins=drop_ins, running=running)
+
+    assert on("__container_runtime_restart_services", on_node("77")) == ["containerd"]
+    assert on("__container_runtime_as_asked", on_node("77")) is False
+    assert status(on_node("77")) == "waiting"
+    assert on("__container_runtime_restart_services", on_node("76")) == []
+    assert on("__container_runtime_as_asked", on_node("76")) is True
+    bare = with_gpus(units={"containerd": ASKED_UNIT | {"ExecMainStartTimestampMonotonic": "77"}})
+    assert on("__container_runtime_new_record.written", bare) == "77"
 
 
 @pytest.mark.parametrize(
@@ -503,3 +533,26 @@ def test_k3s_is_told_its_default_runtime_by_an_option_and_gets_no_template() -> 
     assert list(on("__container_runtime_plan.write", described, nvidia="default")) == [
         "/etc/rancher/k3s/config.yaml.d/90-rankzero-runtime.yaml"
     ]
+
+
+def test_new_files_are_for_root_alone_and_others_keep_their_modes() -> None:
+    """They may have passwords of registries, which containerd before 2.1 has repeated in the role's file."""
+    closed = node(config={"path": MAIN["path"], "files": [MAIN | {"mode": "0640"}]})
+
+    assert on("__container_runtime_modes", closed) == {
+        MAIN["path"]: "0640",
+        "/etc/containerd/conf.d/zz-rankzero.toml": "0600",
+    }
+
+
+@pytest.mark.parametrize("name", ["record", "prove", "runtime", "restore", "reset_files", "reset_record"])
+def test_no_play_prints_the_runtime_s_files_and_only_root_reads_the_record(name: str) -> None:
+    tasks = load(ROLE / f"tasks/{name}.yml")
+    copies = [task for task in tasks if "ansible.builtin.copy" in task]
+
+    assert copies
+    for task in copies:
+        assert task["diff"] is False
+        assert (
+            task["ansible.builtin.copy"]["mode"] == "0600" or "default('0600')" in task["ansible.builtin.copy"]["mode"]
+        )

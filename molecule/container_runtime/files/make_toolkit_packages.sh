@@ -13,7 +13,8 @@ case "\$*" in
 --version) echo 'NVIDIA Container Toolkit CLI version $version' ;;
 'system create-dev-char-symlinks --create-all')
     mkdir -p /dev/char
-    for device in /dev/nvidia*; do
+    # As the real one: not those of NVSwitches.
+    for device in /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-modeset /dev/nvidia-uvm /dev/nvidia-uvm-tools; do
         [ ! -c "\$device" ] || ln -sf "\$device" "/dev/char/\$((0x\$(stat -c %t "\$device"))):\$((0x\$(stat -c %T "\$device")))"
     done ;;
 'cdi generate --output=/etc/cdi/nvidia.yaml')

@@ -26,10 +26,13 @@ CRI_PLUGINS = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime
 MERGES_SECTIONS = (2, 1)
 """The first release of containerd in which a drop-in adds to a plugin's section instead of replacing it."""
 
-MIGRATES_DROP_INS = (2, 3)
-"""The first release of containerd that reads files of different versions together."""
+MIGRATES_DROP_INS = (2, 4)
+"""The first release of containerd all of whose patches read files of different versions together (2.3.0 does not)."""
 
 LIKELY_RUNTIMES = ("runc", "crun")
+
+RUNC = "io.containerd.runc.v2"
+"""The type of runtimes that are started as runc is; NVIDIA's is one of them."""
 
 
 def plan(config: Mapping[str, Any], version: str | None, wanted: Mapping[str, Any]) -> Table:
@@ -179,16 +182,28 @@ def _handler(base: Table, wanted: Mapping[str, Any]) -> Table:
     runtimes = containerd.get("runtimes", {})
     present = runtimes.get(wanted["handler"], {})
     usual = (containerd.get("default_runtime_name"), *LIKELY_RUNTIMES)
-    model: Table = next((runtimes[name] for name in usual if name in runtimes and name != wanted["handler"]), {})
+    # Not kata's or gVisor's, which take other options and do not start NVIDIA's runtime.
+    fit = (name for name in usual if name != wanted["handler"] and _is_runc(name, runtimes.get(name, {})))
+    model: Table = runtimes.get(next(fit, ""), {})
     binary = present.get("options", {}).get("BinaryName") or wanted["binary"]
     # Without a type, every sandbox of the handler fails (NVIDIA/nvidia-container-toolkit#1956).
-    typed = {"runtime_type": "io.containerd.runc.v2"}
-    return _merged(_merged(typed, model), _merged(present, {"options": {"BinaryName": binary}}))
+    return _merged(_merged({"runtime_type": RUNC}, model), _merged(present, {"options": {"BinaryName": binary}}))
+
+
+def _is_runc(name: str, runtime: Mapping[str, Any]) -> bool:
+    """A drop-in may add to containerd's own runc without repeating its type; any other runtime says one."""
+    return bool(runtime) and runtime.get("runtime_type", RUNC if name in LIKELY_RUNTIMES else "") == RUNC
 
 
 def _imports(main: str, file: Mapping[str, Any], path: str) -> bool:
     patterns = (posixpath.join(posixpath.dirname(main), pattern) for pattern in file.get("imports", []))
-    return any(fnmatch.fnmatchcase(path, posixpath.normpath(pattern)) for pattern in patterns)
+    return any(_matches(path, posixpath.normpath(pattern)) for pattern in patterns)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """As Go's filepath.Glob, whose ``*`` does not go beyond a slash."""
+    names, patterns = path.split("/"), pattern.split("/")
+    return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
 
 
 def _effective(files: Mapping[str, Table], own: str, drop_in: Table, release: tuple[int, int]) -> Table:
@@ -199,7 +214,7 @@ def _effective(files: Mapping[str, Table], own: str, drop_in: Table, release: tu
     containerd = section.get("containerd", {})
     runtimes: Table = containerd.get("runtimes", {})
     return {
-        "runtimes": _merged({"runc": {"runtime_type": "io.containerd.runc.v2"}}, runtimes),
+        "runtimes": _merged({"runc": {"runtime_type": RUNC}}, runtimes),
         "default_runtime_name": containerd.get("default_runtime_name", "runc"),
     }
 

@@ -51,7 +51,10 @@ def _template(node: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, 
             f"{binary} is not where K3s and RKE2 look for it ({', '.join(SEARCHED)}). Set "
             "container_runtime_k3s_template to true, or link it to one of these places.",
         )
-    rendered = tomllib.loads(node["files"].get(node["rendered"], ""))
+    try:
+        rendered = tomllib.loads(node["files"].get(node["rendered"], ""))
+    except tomllib.TOMLDecodeError as error:
+        return "", "", f"{node['rendered']} is not TOML ({error}). Start K3s or RKE2 again, so that it writes it anew."
     if "version" not in rendered:
         return "", "", f"{node['rendered']} is not there yet, so its version is not known. Start K3s or RKE2 once."
     path = node["templates"][0 if rendered["version"] < 3 else 1]

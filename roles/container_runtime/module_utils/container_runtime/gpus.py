@@ -11,13 +11,20 @@ from pathlib import Path
 RUNTIMES = ("/usr/bin/nvidia-container-runtime", "/usr/local/nvidia/toolkit/nvidia-container-runtime")
 """Where the packages and the GPU operator put it; K3s looks in the same places."""
 CTK = "/usr/bin/nvidia-ctk"
+UNNAMED = ("nvidia-fs", "nvidia-nvlink", "nvidia-nvswitch")
+"""Device files that no container of a job is given, and that nvidia-ctk does not name in /dev/char."""
 CDI_FOLDERS = ("etc/cdi", "run/cdi")
 
 
 def devices(root: Path) -> list[str]:
-    """The device files below /dev by which containers reach GPUs."""
+    """The device files below /dev by which containers reach GPUs.
+
+    Without the channels of nvidia-caps-imex-channels: they are made one by one for jobs across nodes (GB200), and no
+    part of nvidia-ctk names them in /dev/char.
+    """
     folder = root / "dev"
     names = [*folder.glob("nvidia*"), *folder.glob("nvidia-caps/*")]
+    names = [path for path in names if not path.name.startswith(UNNAMED)]
     return sorted(f"/{path.relative_to(root)}" for path in names if stat.S_ISCHR(path.stat().st_mode))
 
 
