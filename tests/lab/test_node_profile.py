@@ -20,6 +20,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 NODE = WORKERS[0]
 CONTENT = {"status": "ok", "why": "", "findings": [], "asked": {"somaxconn": 4096}}
 WAITING = {**CONTENT, "status": "waiting", "why": "kubelet has to be restarted"}
+SKIPPED = {**CONTENT, "status": "skipped", "why": "not of this test", "asked": {}}
+OTHERS = ("preflight", "nvidia_driver", "container_runtime", "rdma", "cpu_manager", "device_plugin")
 PROMISE = {contract.LABEL_NODE_PROFILE, contract.LABEL_NODE_PROFILE_HASH}
 
 
@@ -42,7 +44,8 @@ def folder(lab: None, tmp_path: Path) -> Iterator[Path]:  # noqa: ARG001
 
 
 def profile(folder: Path, report: dict[str, Any], **more: Any) -> Played:
-    return play(folder, NODE, "node_profile", host_tuning_report=report, node_profile_passports=str(folder), **more)
+    given = {f"{role}_report": SKIPPED for role in OTHERS} | {"node_profile_passports": str(folder)}
+    return play(folder, NODE, "node_profile", **{**given, "host_tuning_report": report, **more})
 
 
 def test_a_node_that_has_earned_it_carries_its_profile_and_a_second_run_changes_nothing(folder: Path) -> None:
@@ -82,6 +85,32 @@ def test_a_role_that_waits_takes_the_promise_and_leaves_what_is_known(folder: Pa
     )
     assert metadata("labels") == {}
     assert metadata("annotations")[contract.ANNOTATION_INTERFACES] == "eth0"
+
+
+def test_a_node_whose_gpus_are_not_offered_loses_its_label_and_the_run_fails(folder: Path) -> None:
+    profile(folder, CONTENT)
+
+    done = profile(folder, CONTENT, device_plugin_report={**CONTENT, "status": "failed", "why": "7 of 8 are offered."})
+
+    assert not done.succeeded
+    assert "no label while device_plugin: 7 of 8 are offered." in done.output
+    assert PROMISE.isdisjoint(metadata("labels"))
+
+
+def test_a_cordon_that_a_run_left_behind_is_lifted_and_one_of_somebody_else_keeps_the_label_off(folder: Path) -> None:
+    kube.kubectl("cordon", NODE.name)
+    try:
+        foreign = profile(folder, CONTENT)
+        kube.kubectl("annotate", "node", NODE.name, "rankzero.io/cordoned=true")
+        own = profile(folder, CONTENT)
+    finally:
+        kube.kubectl("uncordon", NODE.name)
+
+    assert foreign.report["status"] == "waiting"
+    assert "cordoned, by somebody else" in foreign.report["why"]
+    assert own.report["status"] == "ok", own.output
+    assert "Uncordon the node" in " ".join(own.changed())
+    assert "rankzero.io/cordoned" not in metadata("annotations")
 
 
 def test_in_check_mode_a_label_that_is_gone_is_found_and_not_written(folder: Path) -> None:

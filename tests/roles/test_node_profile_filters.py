@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roles.node_profile.filter_plugins.node_profile import obstacles, profile_hash, reports
+from roles.node_profile.filter_plugins.node_profile import brief, obstacles, profile_hash, reports
 
 ROLES = ["host_tuning", "rdma", "cpu_manager"]
 
@@ -42,14 +42,37 @@ def test_the_order_of_roles_and_arguments_does_not_change_the_hash() -> None:
 
 
 def test_a_role_that_does_not_apply_is_no_obstacle() -> None:
-    assert obstacles({"host_tuning": report(), "rdma": report("skipped", "no RDMA device")}) == []
+    assert (
+        obstacles({"host_tuning": report(), "rdma": report("skipped", "no RDMA device")}, ["host_tuning", "rdma"]) == []
+    )
 
 
 def test_each_role_that_waits_or_failed_is_an_obstacle_in_its_own_words() -> None:
     found = {"host_tuning": report("waiting", "kubelet has to be restarted"), "rdma": report("failed")}
 
-    assert obstacles(found) == ["host_tuning: kubelet has to be restarted", "rdma: failed"]
+    assert obstacles(found, ["host_tuning", "rdma"]) == ["host_tuning: kubelet has to be restarted", "rdma: failed"]
 
 
-def test_a_node_about_which_no_role_said_anything_gets_no_label() -> None:
-    assert obstacles({}) == ["no role has said what it found on the node"]
+def test_each_role_that_has_not_run_is_an_obstacle() -> None:
+    assert obstacles({"host_tuning": report()}, ROLES) == [
+        "rdma has not run on the node",
+        "cpu_manager has not run on the node",
+    ]
+
+
+def node(name: str, ready: str, **spec: Any) -> dict[str, Any]:
+    conditions = [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": ready, "message": "no CNI"}]
+    return {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec, "status": {"conditions": conditions}}
+
+
+def test_of_a_node_object_it_is_known_whether_it_may_have_pods() -> None:
+    nodes = [node("gpu-1", "True"), node("gpu-2", "Unknown", unschedulable=True)]
+    fine = {"labels": {"a": "b"}, "annotations": {}, "cordoned": False, "unready": ""}
+
+    assert brief(nodes, "gpu-1") == fine
+    assert brief(nodes, "gpu-2") == fine | {"cordoned": True, "unready": "no CNI"}
+    assert brief(nodes, "gpu-3") == {}
+
+
+def test_a_node_whose_kubelet_has_said_nothing_yet_is_not_ready() -> None:
+    assert brief([node("gpu-1", "True") | {"status": {}}], "gpu-1")["unready"] == "its kubelet has not reported"

@@ -23,7 +23,9 @@ def reports(facts: dict[str, Any]) -> dict[str, Any]:
     """What the other roles leave on a node that is as asked."""
     content = {"status": "ok", "why": "", "findings": []}
     ports = hcas(facts["rdma"], facts["gpus"], [], "ipv4")
+    others = ("preflight", "nvidia_driver", "container_runtime", "device_plugin")
     return {
+        **{f"{role}_report": {**content, "asked": {}} for role in others},
         "host_tuning_report": {**content, "asked": {"somaxconn": 4096}},
         "rdma_report": {**content, "asked": {}, "hcas": ports},
         "cpu_manager_report": {**content, "asked": {}, "policies": {"cpu": "static"}},
@@ -41,7 +43,7 @@ def on(facts: dict[str, Any], expression: str, **more: Any) -> Any:
         "__node_profile_live": {"text": "", "object": {"labels": {}, "annotations": {}}},
         **more,
     }
-    return evaluate(ROLE, expression, variables | {"hostvars": {"node": reports(facts) | variables}})
+    return evaluate(ROLE, expression, {"hostvars": {"node": reports(facts) | variables}} | variables)
 
 
 @EVERY_SAMPLE
@@ -115,6 +117,69 @@ def test_a_node_that_lost_its_label_is_reported_by_the_name_of_what_it_lost() ->
 
     assert on(facts, "__node_profile_status") == "failed"
     assert contract.LABEL_NODE_PROFILE in on(facts, "__node_profile_why")
+
+
+def unlinked(facts: dict[str, Any]) -> dict[str, Any]:
+    """The same machine with its default interface unplugged."""
+    name = facts["default_interface"]
+    return facts | {"nics": [nic | {"up": nic["up"] and nic["name"] != name} for nic in facts["nics"]]}
+
+
+def earned(facts: dict[str, Any], **of_the_cluster: Any) -> dict[str, Any]:
+    """What is on a node that has been labelled."""
+    labels, annotations = on(facts, "__node_profile_labels"), on(facts, "__node_profile_annotations")
+    written = {"labels": labels, "annotations": annotations, "cordoned": False, "unready": ""}
+    return {"text": on(facts, "__node_profile_text"), "object": written | of_the_cluster}
+
+
+def test_a_node_whose_training_interface_has_no_link_loses_its_label_and_the_run_fails() -> None:
+    facts = unlinked(load(DGX))
+    live = {"__node_profile_live": earned(facts)}
+
+    (obstacle,) = on(facts, "__node_profile_obstacles", **live)
+    assert "carries training, has no link" in obstacle
+    assert on(facts, "__node_profile_status", **live) == "failed"
+    assert on(facts, "__node_profile_why", **live) == obstacle
+
+
+def test_a_node_that_the_cluster_calls_not_ready_has_no_label() -> None:
+    facts = load(DGX)
+    live = {"__node_profile_live": earned(facts, unready="container runtime is down")}
+
+    assert on(facts, "__node_profile_obstacles", **live) == [
+        "The cluster says that the node is not ready: container runtime is down"
+    ]
+    assert on(facts, "__node_profile_status", **live) == "failed"
+
+
+def test_a_node_that_was_left_cordoned_by_a_run_has_an_error_and_one_cordoned_by_others_waits() -> None:
+    facts = load(DGX)
+    others = {"__node_profile_live": earned(facts, cordoned=True)}
+    ours = {"__node_profile_live": earned(facts, cordoned=True, annotations={"rankzero.io/cordoned": "true"})}
+
+    states = [on(facts, "[__node_profile_status, __node_profile_cordoned_by]", **live) for live in (others, ours)]
+    assert states == [["waiting", "others"], ["failed", "us"]]
+    assert "cordoned, by somebody else" in on(facts, "__node_profile_why", **others)
+    assert on(facts, "__node_profile_obstacles | length", **ours) == 1
+
+
+def test_a_role_that_has_not_run_or_has_failed_keeps_the_label_off() -> None:
+    facts = load(DGX)
+    live = {"__node_profile_live": earned(facts)}
+    failed = {"status": "failed", "why": "7 of 8 GPUs are offered.", "findings": [], "asked": {}}
+    short = {"hostvars": {"node": {**reports(facts), "device_plugin_report": failed}}}
+    absent = {"hostvars": {"node": {name: report for name, report in reports(facts).items() if name != "rdma_report"}}}
+
+    assert on(facts, "__node_profile_obstacles", **live, **absent) == ["rdma has not run on the node"]
+    assert on(facts, "__node_profile_failed", **live, **absent) == []
+    assert on(facts, "__node_profile_failed", **live, **short) == ["device_plugin"]
+    assert on(facts, "__node_profile_why", **live, **short) == "no label while device_plugin: 7 of 8 GPUs are offered."
+
+
+def test_the_cpu_managers_label_has_what_that_role_really_reports() -> None:
+    report = load(REPO / "roles/cpu_manager/vars/main/plan.yml")["__cpu_manager_report"]
+
+    assert "'policies': __cpu_manager_read.policies" in report
 
 
 def test_without_a_kubeconfig_nothing_of_the_cluster_is_missed_but_said() -> None:

@@ -28,15 +28,35 @@ def profile_hash(found: Mapping[str, Report]) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:HASH_DIGITS]
 
 
-def obstacles(found: Mapping[str, Report]) -> list[str]:
-    """A sentence for each role that is not content; a node about which no role has said anything has one as well."""
-    if not found:
-        return ["no role has said what it found on the node"]
+def obstacles(found: Mapping[str, Report], roles: Sequence[str]) -> list[str]:
+    """A sentence for each of the ``roles`` that is not content, or has not said anything about the node."""
     return [
-        f"{role}: {report['why'] or report['status']}"
-        for role, report in found.items()
-        if report["status"] not in CONTENT
+        f"{role}: {found[role]['why'] or found[role]['status']}" if role in found else f"{role} has not run on the node"
+        for role in roles
+        if role not in found or found[role]["status"] not in CONTENT
     ]
+
+
+def brief(nodes: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """What the role has to know of the Node object ``name``; nothing where the cluster has none.
+
+    ``unready`` says why the kubelet is not ready for pods, ``cordoned`` whether new pods are kept off the node.
+    """
+    node = next((node for node in nodes if node["metadata"]["name"] == name), None)
+    if node is None:
+        return {}
+    ready = next((item for item in node["status"].get("conditions", []) if item["type"] == "Ready"), {})
+    return {
+        "labels": node["metadata"].get("labels", {}),
+        "annotations": node["metadata"].get("annotations", {}),
+        "cordoned": node["spec"].get("unschedulable", False),
+        "unready": "" if ready.get("status") == "True" else ready.get("message") or "its kubelet has not reported",
+    }
+
+
+def findings(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Those ``observations`` that were made, as a report has them."""
+    return [{name: value for name, value in item.items() if name != "found"} for item in observations if item["found"]]
 
 
 def network(facts: Facts, found: Mapping[str, Report], asked: Sequence[str]) -> dict[str, Any]:
@@ -103,6 +123,8 @@ class FilterModule:
             "node_profile_reports": reports,
             "node_profile_hash": profile_hash,
             "node_profile_obstacles": obstacles,
+            "node_profile_brief": brief,
+            "node_profile_findings": findings,
             "node_profile_network": network,
             "node_profile_driver_branch": driver_branch,
             "node_profile_missing": missing,
