@@ -30,6 +30,11 @@ class Run:
         return set(self._after("ended "))
 
     @property
+    def withdrawn(self) -> list[str]:
+        """The nodes whose label was taken."""
+        return sorted(self._after("withdraw "))
+
+    @property
     def summary(self) -> dict[str, str]:
         """The last word on each node."""
         _, _, text = self.output.partition("\nNODES ")

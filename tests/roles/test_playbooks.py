@@ -32,25 +32,47 @@ ANSWERS: list[dict[str, Any]] = [
     {"ansible.builtin.ping": {}},
     {"ansible.builtin.debug": {"msg": "ended {{ inventory_hostname }}"}},
 ]
-LOOK: dict[str, Any] = {
-    "ansible.builtin.fail": {"msg": "no disk"},
-    "when": "inventory_hostname == unfit | default('')",
-}
+LOOK: list[dict[str, Any]] = [
+    {
+        "ansible.builtin.set_fact": {"preflight_report": {"status": "told by the test"}},
+        "when": "inventory_hostname != blind | default('')",
+    },
+    {
+        "ansible.builtin.fail": {"msg": "no disk"},
+        "when": "inventory_hostname in [unfit | default(''), blind | default('')]",
+    },
+]
 AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
 """Nothing listens on the port of `discard`."""
 LEAVE = {"container_runtime_restart_ok": True}
+
+
+def answered(playbook: Path, tasks: list[dict[str, Any]]) -> None:
+    """Put ``tasks`` in the place of the roles of the playbook's last play; what rescues them stays."""
+    *parts, play = load(playbook)
+    (block,) = play["tasks"]
+    assert all("ansible.builtin.import_role" in task for task in block["block"])
+    del play["become"]
+    playbook.write_text(yaml.safe_dump([*parts, play | {"tasks": [block | {"block": tasks}]}]))
+
+
+def told(task: dict[str, Any]) -> dict[str, Any]:
+    """The task, but the entry point of a role that it includes is only named."""
+    role = task.get("ansible.builtin.include_role")
+    if role is None:
+        return task
+    kept = {key: value for key, value in task.items() if key != "ansible.builtin.include_role"}
+    return kept | {"ansible.builtin.debug": {"msg": f"{role['tasks_from']} {{{{ inventory_hostname }}}}"}}
 
 
 def run(folder: Path, hosts: dict[str, dict[str, Any]], *words: str, group: str = "training_nodes") -> Run:
     """Run site.yml on ``hosts`` with their variables, its roles replaced by :data:`ANSWERS`."""
     shutil.copytree(PLAYBOOKS, folder / "playbooks", dirs_exist_ok=True)
     (folder / "roles").symlink_to(REPO / "roles")
-    *parts, play = load(PLAYBOOKS / "site.yml")
-    kept = {key: value for key, value in play.items() if key not in ("roles", "become")}
-    (folder / "playbooks/site.yml").write_text(yaml.safe_dump([*parts, kept | {"tasks": ANSWERS}]))
-    (look,) = load(PLAYBOOKS / "parts/preflight.yml")
-    look = {key: value for key, value in look.items() if key not in ("roles", "become")} | {"tasks": [LOOK]}
-    (folder / "playbooks/parts/preflight.yml").write_text(yaml.safe_dump([look]))
+    answered(folder / "playbooks/site.yml", ANSWERS)
+    answered(folder / "playbooks/parts/preflight.yml", LOOK)
+    unfit = folder / "playbooks/tasks/unfit.yml"
+    unfit.write_text(yaml.safe_dump([told(task) for task in load(unfit)]))
     inventory = {group: {"hosts": hosts, "vars": {"ansible_python_interpreter": sys.executable}}}
     local = {name: {"ansible_connection": "local"} | variables for name, variables in hosts.items()}
     inventory[group]["hosts"] = local
@@ -84,6 +106,21 @@ def test_a_node_that_preflight_refuses_is_left_out_and_the_others_are_prepared(t
 
     assert (done.status, done.begun, done.ended) == (2, ["node-2", "node-3"], {"node-2", "node-3"})
     assert done.summary["node-1"] == "failed ansible.builtin.fail: no disk"
+    assert done.withdrawn == ["node-1"]
+
+
+def test_a_node_on_which_a_role_fails_loses_its_label_though_nothing_was_changed(tmp_path: Path) -> None:
+    done = run(tmp_path, {node: {} for node in NODES}, "-e", "fails=node-2")
+
+    assert done.withdrawn == ["node-2"]
+    assert done.summary["node-2"] == "failed ansible.builtin.fail: as the test wants it"
+
+
+def test_a_node_that_could_not_be_looked_at_keeps_what_it_has(tmp_path: Path) -> None:
+    done = run(tmp_path, {node: {} for node in NODES}, "-e", "blind=node-1")
+
+    assert (done.status, done.withdrawn) == (2, [])
+    assert done.summary["node-1"].startswith("failed")
 
 
 def test_with_leave_one_node_is_taken_after_the_other(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def brief(nodes: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     node = next((node for node in nodes if node["metadata"]["name"] == name), None)
     if node is None:
         return {}
-    ready = next((item for item in node["status"].get("conditions", []) if item["type"] == "Ready"), {})
+    conditions = node["status"].get("conditions", [])
+    ready: Mapping[str, Any] = next((item for item in conditions if item["type"] == "Ready"), {})
     return {
         "labels": node["metadata"].get("labels", {}),
         "annotations": node["metadata"].get("annotations", {}),
