@@ -33,3 +33,9 @@ def test_the_drain_recognises_the_pods_of_an_experiment_as_the_chart_labels_them
     assert names["__drain_label_name"] == contract.LABEL_NAME
     assert names["__drain_label_instance"] == contract.LABEL_INSTANCE
     assert names["__drain_app_name"] == contract.APP_NAME
+
+
+def test_node_profile_knows_the_mark_of_a_node_that_drain_has_cordoned() -> None:
+    drain = load(REPO / "roles/drain/vars/main/names.yml")
+
+    assert PROFILE_NAMES["__node_profile_cordoned_mark"] == drain["__drain_annotation"]

@@ -184,12 +184,21 @@ def test_the_cpu_managers_label_has_what_that_role_really_reports() -> None:
 
 def test_without_a_kubeconfig_nothing_of_the_cluster_is_missed_but_said() -> None:
     facts = load(DGX)
-    live = {"text": on(facts, "__node_profile_text"), "object": {}}
+    live = {"text": on(facts, "__node_profile_text", machine_kubeconfig=""), "object": {}}
     bare = {"machine_kubeconfig": "", "__node_profile_live": live}
 
     assert on(facts, "__node_profile_refusals", **bare) == []
     assert on(facts, "__node_profile_status", **bare) == "ok"
     assert "machine_kubeconfig is empty" in on(facts, "__node_profile_findings[0].what", **bare)
+
+
+def test_a_node_that_was_labelled_is_not_called_proved_without_its_cluster() -> None:
+    facts = load(DGX)
+    live = {"text": on(facts, "__node_profile_text"), "object": {}}
+
+    (refusal,) = on(facts, "__node_profile_refusals", machine_kubeconfig="", __node_profile_live=live)
+
+    assert "dgx-01 was labelled rankzero.io/node-profile by an earlier run" in refusal
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def brief(nodes: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     }
 
 
+def labelled(profile: str) -> bool:
+    """Whether the text of the node's ``profile`` says that its Node object was labelled; a damaged one says nothing."""
+    try:
+        kept = json.loads(profile)
+    except ValueError:
+        return False
+    return isinstance(kept, dict) and kept.get("labelled") is True
+
+
 def findings(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Those ``observations`` that were made, as a report has them."""
     return [{name: value for name, value in item.items() if name != "found"} for item in observations if item["found"]]
@@ -125,6 +134,7 @@ class FilterModule:
             "node_profile_hash": profile_hash,
             "node_profile_obstacles": obstacles,
             "node_profile_brief": brief,
+            "node_profile_labelled": labelled,
             "node_profile_findings": findings,
             "node_profile_network": network,
             "node_profile_driver_branch": driver_branch,
