@@ -30,6 +30,22 @@ def test_limits_are_those_of_the_services_that_run(tmp_path: Path) -> None:
     assert running == {"containerd": "Max open files 1 1 files\n"}
 
 
+@pytest.mark.parametrize(
+    ("unit", "down"),
+    [
+        ({"ActiveState": "active", "SubState": "running"}, False),
+        ({"ActiveState": "active", "SubState": "running", "Job": "0"}, False),
+        ({"ActiveState": "active", "SubState": "running", "Job": "77"}, True),
+        ({"ActiveState": "activating", "SubState": "start", "Job": "77"}, True),
+        ({"ActiveState": "activating", "SubState": "auto-restart"}, True),
+        ({"ActiveState": "failed", "SubState": "failed"}, True),
+    ],
+    ids=["runs", "no job", "about to stop", "start that lasts", "starts again and again", "failed"],
+)
+def test_a_service_runs_only_once_systemd_has_nothing_to_do_with_it(unit: dict[str, str], down: bool) -> None:
+    assert (services.down({"k3s": unit, "other": {}}, ["k3s"]) != []) is down
+
+
 def test_a_drop_in_names_its_service() -> None:
     assert services.service_of(Path("/etc/systemd/system/k3s-agent.service.d/90-limits.conf")) == "k3s-agent"
 
@@ -83,7 +99,20 @@ def test_the_cri_tells_its_runtimes_with_their_options() -> None:
         "default": "runc",
         "cdi": False,
         "problem": "",
+        "base_specs": [],
     }
+
+
+def test_the_cri_tells_the_files_that_it_lays_over_pods_and_these_their_limits() -> None:
+    runtimes = {"runc": {"baseRuntimeSpec": "/etc/cri-base.json"}, "nvidia": {"baseRuntimeSpec": ""}}
+    info = {"status": INFO["status"], "config": {"containerd": {"runtimes": runtimes}}}
+    rlimits = [{"type": "RLIMIT_NOFILE", "soft": 65535, "hard": 65536}, {"type": "RLIMIT_CORE", "soft": 0, "hard": 0}]
+
+    assert cri.parse_info(0, json.dumps(info), "")["base_specs"] == ["/etc/cri-base.json"]
+    assert cri.parse_rlimits(json.dumps({"process": {"rlimits": rlimits}})) == {
+        "nofile": {"soft": 65535, "hard": 65536}
+    }
+    assert [cri.parse_rlimits(text) for text in (None, "{", "[]", "{}")] == [{}, {}, {}, {}]
 
 
 def test_a_cri_without_containerd_s_details_still_tells_its_handlers() -> None:

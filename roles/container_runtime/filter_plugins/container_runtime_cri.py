@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -46,9 +46,21 @@ def file_record(
     return kept
 
 
-def text(path: str, texts: Mapping[str, str]) -> str | None:
-    """The content of a file, None for one that is not there."""
-    return texts.get(path)
+def files_before(
+    texts: Mapping[str, str], plan: Mapping[str, Any], unread: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str | None]:
+    """By path, what brings back the files with which the runtime was started, None for one that was not there.
+
+    ``unread`` is the record of files that the runtime has not read since they were written.
+    """
+    now = {path: texts.get(path) for path in (*plan["write"], *plan["remove"])}
+    return now | {path: entry["before"] for path, entry in unread.items()}
+
+
+def drop_ins_before(drop_ins: Mapping[str, str], wrong: Sequence[str], waiting: Sequence[str]) -> dict[str, str | None]:
+    """As :func:`files_before` for unit drop-ins: those that are ``wrong`` and will be written, and those of services
+    that are ``waiting`` and so have not been started with theirs."""
+    return {path: drop_ins.get(path) if path in wrong else None for path in (*wrong, *waiting)}
 
 
 class FilterModule:
@@ -58,6 +70,7 @@ class FilterModule:
         """The filters by the names that the role's YAML uses."""
         return {
             "container_runtime_cri_findings": cri_findings,
-            "container_runtime_text": text,
+            "container_runtime_files_before": files_before,
+            "container_runtime_drop_ins_before": drop_ins_before,
             "container_runtime_file_record": file_record,
         }

@@ -104,6 +104,16 @@ def unit_findings(units: Mapping[str, Mapping[str, str]], limits: Mapping[str, i
     return found
 
 
+def base_spec_findings(specs: Mapping[str, Mapping[str, Mapping[str, int]]], limits: Mapping[str, int]) -> list[str]:
+    """A sentence for each file that gives containers less than the ``limits`` of their runtime."""
+    return [
+        f"{path} gives every pod {name} {show_limit(ends['soft'])}, not {show_limit(limit)}"
+        for path, own in specs.items()
+        for name, limit in limits.items()
+        if (ends := own.get(name)) and min(ends.values()) < limit
+    ]
+
+
 def _property(limit: str) -> str:
     """How systemd calls a limit."""
     return f"Limit{limit.upper()}"
@@ -124,4 +134,5 @@ class FilterModule:
             "container_runtime_outdated_services": outdated_services,
             "container_runtime_unrestarted_services": unrestarted_services,
             "container_runtime_unit_findings": unit_findings,
+            "container_runtime_base_spec_findings": base_spec_findings,
         }

@@ -38,6 +38,9 @@ limits:
 """
 
 NOBODY = 65534
+SECONDS = 30
+TIMED_OUT = 124
+"""With which timeout(1) ends when the time is over."""
 NAMESPACE = "rankzero-proof"
 ROOTS = ("/var/lib/containerd", "/var/lib/rancher/k3s/agent/containerd", "/var/lib/rancher/rke2/agent/containerd")
 """Where containerd keeps its state, beside the folder of its socket."""
@@ -72,6 +75,12 @@ def bundle(folder: Path) -> dict[str, Any]:
     }
 
 
+def limited(module: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
+    """Run a command that may hang, as one does that waits for a shim."""
+    status, said, errors = module.run_command(["timeout", "--kill-after=5", str(SECONDS), *command])
+    return status, said, errors
+
+
 def prove(module: AnsibleModule, folder: Path) -> str:
     """The container's limits. Ends the module where there is no container."""
     program, *words = module.params["ctr"]
@@ -81,9 +90,15 @@ def prove(module: AnsibleModule, folder: Path) -> str:
     specification = folder / "config.json"
     specification.write_text(json.dumps(bundle(folder)), encoding="utf-8")
     client = [path, *words, "--address", module.params["socket"]]
-    run = ["--namespace", NAMESPACE, "run", "--rm", "--config", str(specification), f"proof-{uuid.uuid4().hex[:8]}"]
-    status, said, errors = module.run_command([*client, *run])
-    module.run_command([*client, "namespaces", "remove", NAMESPACE])
+    name = f"proof-{uuid.uuid4().hex[:8]}"
+    status, said, errors = limited(
+        module, [*client, "--namespace", NAMESPACE, "run", "--rm", "--config", str(specification), name]
+    )
+    if status == TIMED_OUT:
+        errors = f"it had not ended after {SECONDS} seconds"
+        limited(module, [*client, "--namespace", NAMESPACE, "tasks", "delete", "--force", name])
+        limited(module, [*client, "--namespace", NAMESPACE, "containers", "delete", name])
+    limited(module, [*client, "namespaces", "remove", NAMESPACE])
     # containerd keeps an empty folder for each namespace that ever had a container.
     for left in (Path(root, TASKS, NAMESPACE) for root in (*ROOTS, Path(module.params["socket"]).parent)):
         if left.is_dir() and not any(left.iterdir()):

@@ -65,9 +65,14 @@ options:
     type: str
     default: ""
   settle:
-    description: Seconds to wait for a CRI that is ready, after a restart.
+    description: Seconds to wait for a CRI that is ready and for the services that are O(awaited), after a restart.
     type: int
     default: 0
+  awaited:
+    description: Services that have to run, after a restart for which systemd was asked without waiting.
+    type: list
+    elements: str
+    default: []
 """
 
 RETURN = r"""
@@ -87,6 +92,10 @@ units:
   description: Properties of each service's unit by the service's name.
   returned: always
   type: dict
+down:
+  description: A sentence for each of the services O(awaited) that does not run.
+  returned: always
+  type: list
 running:
   description: Text of C(/proc/PID/limits) of each service that runs.
   returned: always
@@ -114,7 +123,7 @@ sources:
 cri:
   description: >-
     Whether it C(answers) and is C(ready), its C(runtimes) with their options, the C(default), whether C(cdi) is
-    on (null where it does not tell), and the C(problem);
+    on (null where it does not tell), the C(base_specs) of its runtimes with their limits, and the C(problem);
     C(crictl) is the path of the program, empty where it is not installed.
   returned: always
   type: dict
@@ -139,17 +148,35 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REPOSITORY = "libnvidia-container"
 
 
+def read_units(module: AnsibleModule, names: list[str]) -> dict[str, dict[str, str]]:
+    """What systemd says of the services."""
+    _, shown, _ = module.run_command(services.show_command(names), check_rc=True)
+    return services.parse_units(shown)
+
+
 def read_cri(module: AnsibleModule) -> dict[str, Any]:
-    """What the CRI says, asked until it is ready or ``settle`` seconds are over."""
+    """What the CRI says."""
     program, *words = module.params["crictl"]
     path = shutil.which(program, path=PATH)
     if not path or not module.params["socket"]:
-        return {**cri.SILENT, "crictl": path or ""}
+        return {**cri.SILENT, "base_specs": {}, "crictl": path or ""}
+    answer = cri.parse_info(*module.run_command(cri.info_command([path, *words], module.params["socket"])))
+    limits = {spec: cri.parse_rlimits(read_text(Path(spec))) for spec in answer["base_specs"]}
+    return {**answer, "base_specs": limits, "crictl": path}
+
+
+def read_settled(module: AnsibleModule, names: list[str]) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
+    """Units and CRI, asked until they are at rest or ``settle`` seconds are over."""
+    awaited = module.params["awaited"]
     end = time.monotonic() + module.params["settle"]
     while True:
-        answer = cri.parse_info(*module.run_command(cri.info_command([path, *words], module.params["socket"])))
-        if answer["ready"] or time.monotonic() >= end:
-            return {**answer, "crictl": path}
+        units = read_units(module, names)
+        late = time.monotonic() >= end
+        if late or not any(services.busy(units[name]) for name in awaited if name in units):
+            answer = read_cri(module)
+            silent = not answer["crictl"] or not module.params["socket"]
+            if late or silent or answer["ready"] or services.down(units, awaited):
+                return units, answer
         time.sleep(0.5)
 
 
@@ -180,10 +207,8 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     record = read_record(Path(module.params["record"]))
     drop_ins = sorted(Path(module.params["units"]).glob(f"*.service.d/{module.params['drop_in']}"))
     named = [*module.params["services"], *record.get("services", []), *map(services.service_of, drop_ins)]
-    _, shown, _ = module.run_command(services.show_command(sorted(set(named))), check_rc=True)
     # Before the files and processes are looked at: it may wait until they have settled.
-    answer = read_cri(module)
-    units = services.parse_units(shown)
+    units, answer = read_settled(module, sorted(set(named)))
     runtime = units.get(module.params["runtime_service"], {})
     config = files.config_path(runtime.get("MainPID", "0"), ROOT)
     return {
@@ -193,6 +218,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
             name: Path("/proc/1", name).read_text(encoding="utf-8") for name in ("limits", "status", "uid_map")
         },
         "units": units,
+        "down": services.down(units, module.params["awaited"]),
         "running": services.read_running(units, ROOT),
         "nr_open": int(Path("/proc/sys/fs/nr_open").read_text(encoding="ascii")),
         "unwritable": unwritable(
@@ -224,6 +250,7 @@ def main() -> None:
             "sources": {**names, "default": []},
             "binary": {"type": "str", "default": ""},
             "settle": {"type": "int", "default": 0},
+            "awaited": {**names, "default": []},
         },
         supports_check_mode=True,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 UNIT_PROPERTIES = (
     *("Id", "LoadState", "ActiveState", "MainPID", "NeedDaemonReload", "LimitNOFILE", "LimitMEMLOCK"),
-    "ExecMainStartTimestampMonotonic",
+    *("ExecMainStartTimestampMonotonic", "SubState", "Job"),
 )
 
 
@@ -26,6 +26,20 @@ def parse_units(show: str) -> dict[str, dict[str, str]]:
     """The blocks that ``systemctl show`` prints for several units, by the service's name."""
     blocks = (dict(line.split("=", 1) for line in block.splitlines()) for block in show.strip().split("\n\n") if block)
     return {block["Id"].rpartition(".service")[0]: block for block in blocks}
+
+
+def busy(unit: Mapping[str, str]) -> bool:
+    """Whether systemd still starts or stops the service. It may for ever: K3s's unit has no time limit."""
+    return unit.get("Job", "") not in ("", "0")
+
+
+def down(units: Mapping[str, Mapping[str, str]], awaited: Sequence[str]) -> list[str]:
+    """A sentence for each of the ``awaited`` services that does not run, also because its start lasts."""
+    return [
+        f"{name} does not start (systemd: {unit.get('ActiveState')}, {unit.get('SubState')})"
+        for name, unit in units.items()
+        if name in awaited and (unit.get("ActiveState") != "active" or busy(unit))
+    ]
 
 
 def read_running(units: Mapping[str, Mapping[str, str]], root: Path) -> dict[str, str]:
