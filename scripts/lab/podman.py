@@ -75,10 +75,10 @@ def killed(present: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def remove_containers(*names: str) -> None:
-    """Kill and remove containers; those that do not exist are passed over."""
+    """Kill and remove containers with their volumes that have no name; those that do not exist are passed over."""
     for name in names:
         try:
-            podman("rm", "--force", "--ignore", "--time", "0", name)
+            podman("rm", "--force", "--ignore", "--volumes", "--time", "0", name)
         except command.CommandError:
             # podman 4.3 fails after the removal where a lock that it wants to free is gone.
             if name in podman("ps", "--all", "--format", "{{.Names}}").split():
