@@ -11,7 +11,14 @@ import pytest
 import yaml
 
 from roles.device_plugin.filter_plugins.device_plugin import brief, expected, label_plan, program, values
-from roles.device_plugin.filter_plugins.device_plugin_findings import daemonset, findings, own_pods, silent
+from roles.device_plugin.filter_plugins.device_plugin_findings import (
+    daemonset,
+    findings,
+    own_pods,
+    rival_names,
+    rivals,
+    silent,
+)
 from scripts.cache import REPO
 from tests.roles.templating import load
 
@@ -122,7 +129,6 @@ def test_hami_gets_its_node_selector_its_split_and_the_role_s_runtime_class() ->
         (DGX, {"kind": "hami"}, {GPU: 80}),
         (DGX, {"kind": "hami", "split_count": 1}, {GPU: 8}),
         (DGX, {"mig_strategy": "single"}, {GPU: 8}),
-        (with_mig(ALL), {}, {GPU: 8}),
         (with_mig(ALL), {"mig_strategy": "single"}, {GPU: 16}),
         (with_mig(ALL), {"mig_strategy": "single", "time_slicing": 2}, {GPU: 32}),
         (
@@ -152,6 +158,7 @@ def test_a_card_that_the_driver_has_lost_is_missed_and_not_forgotten() -> None:
         (with_mig({0: ["1g.10gb"]}), "single", "7 GPUs have MIG off and 1 on"),
         (with_mig({**ALL, 3: ["1g.10gb"]}), "single", "the MIG devices are 1g.10gb, 3g.40gb"),
         ({**DGX, "smi": None}, "mixed", "nvidia-smi does not answer"),
+        (with_mig({2: ["1g.10gb"]}), "none", "GPU 2 has MIG on, and is offered as a whole card"),
     ],
 )
 def test_mig_devices_that_the_plugin_would_end_over_are_a_problem(
@@ -160,6 +167,10 @@ def test_mig_devices_that_the_plugin_would_end_over_are_a_problem(
     (found,) = expected(facts, settings(mig_strategy=strategy))["problems"]
 
     assert found.startswith(problem)
+
+
+def test_hami_would_hand_out_a_card_with_mig_as_a_whole_one() -> None:
+    assert len(expected(with_mig(ALL), settings(kind="hami"))["problems"]) == 8
 
 
 # --- Labels ----------------------------------------------------------------------------------------------
@@ -188,14 +199,24 @@ def test_a_program_that_is_not_there_is_the_empty_path() -> None:
 # --- What is said where it is not so ---------------------------------------------------------------------
 
 DAEMON: dict[str, Any] = {
-    "metadata": {"name": "nvidia-device-plugin", "uid": "ds-1"},
+    "metadata": {
+        "name": "nvidia-device-plugin",
+        "namespace": "plugins",
+        "labels": {"app.kubernetes.io/instance": "ours"},
+        "uid": "ds-1",
+    },
     "spec": {
         "template": {
-            "spec": {"volumes": [{"name": "x", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]},
+            "spec": {
+                "containers": [{"image": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"}],
+                "volumes": [{"name": "x", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+            },
         }
     },
     "status": {"desiredNumberScheduled": 2},
 }
+OURS = ("ours", "plugins")
+"""Release and namespace of it."""
 POD: dict[str, Any] = {
     "metadata": {"name": "nvidia-device-plugin-abcde", "ownerReferences": [{"uid": "ds-1"}]},
     "spec": {"nodeName": "gpu-01", "runtimeClassName": "nvidia"},
@@ -333,10 +354,28 @@ def test_of_repeated_events_the_newest_speaks() -> None:
 
 
 def test_the_daemonset_is_the_one_that_serves_the_kubelet() -> None:
-    other = {**DAEMON, "metadata": {"name": "mps"}, "spec": {"template": {"spec": {}}}}
+    other = {**DAEMON, "metadata": {**DAEMON["metadata"], "name": "mps"}, "spec": {"template": {"spec": {}}}}
 
-    assert daemonset([other, DAEMON]) == DAEMON
-    assert daemonset([other]) == daemonset([]) == {}
+    assert daemonset([other, DAEMON], *OURS) == DAEMON
+    assert daemonset([other], *OURS) == daemonset([], *OURS) == {}
+    assert daemonset([DAEMON], "other", "plugins") == daemonset([DAEMON], "ours", "elsewhere") == {}
+
+
+def with_image(image: str) -> dict[str, Any]:
+    spec = DAEMON["spec"]["template"]["spec"] | {"containers": [{"image": image}]}
+    of = {"name": "other", "namespace": "elsewhere", "uid": "ds-2"}
+    return {**DAEMON, "metadata": of, "spec": {"template": {"spec": spec}}}
+
+
+def test_another_plugin_for_the_same_gpus_is_a_rival_on_the_nodes_where_it_runs() -> None:
+    operator = with_image("nvcr.io/nvidia/k8s-device-plugin:v0.17.1")
+    pod = {**POD, "metadata": {"name": "other-x", "ownerReferences": [{"uid": "ds-2"}]}}
+
+    assert rivals([DAEMON, operator], *OURS) == [operator]
+    assert rivals([with_image("projecthami/hami:v2.10.0")], *OURS) != []
+    assert rivals([with_image("ghcr.io/mellanox/k8s-rdma-shared-dev-plugin:v1.5")], *OURS) == []
+    assert rival_names([POD, pod], [operator], "gpu-01") == ["elsewhere/other"]
+    assert rival_names([POD, pod], [operator], "gpu-02") == []
 
 
 def test_pods_of_other_nodes_and_other_owners_are_not_the_plugin_s() -> None:

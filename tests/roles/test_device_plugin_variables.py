@@ -18,6 +18,19 @@ NODE = {
     "status": {"capacity": {GPU: "8"}, "allocatable": {GPU: "8"}},
 }
 
+OPERATOR = {
+    "metadata": {"name": "nvidia-device-plugin-daemonset", "namespace": "gpu-operator", "uid": "ds-2"},
+    "spec": {
+        "template": {
+            "spec": {
+                "containers": [{"image": "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"}],
+                "volumes": [{"name": "x", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+            }
+        }
+    },
+}
+POD = {"metadata": {"name": "x", "ownerReferences": [{"uid": "ds-2"}]}, "spec": {"nodeName": DGX["hostname"]}}
+
 
 def on(expression: str, facts: dict[str, Any] = DGX, **more: Any) -> Any:
     """The value on a node that is labelled, deployed and offers its GPUs, with ``more`` on top."""
@@ -140,6 +153,18 @@ def test_what_was_asked_is_the_same_whatever_the_node_has() -> None:
         ({"device_plugin_timeout": -1}, "device_plugin_timeout is -1"),
         ({"device_plugin_helm": "no-such-helm"}, "device_plugin_helm is no-such-helm"),
         ({"__device_plugin_object": {}}, "has no node dgx-01"),
+        (
+            {"device_plugin_chart_version": "9.9.9", "__device_plugin_shown": {"rc": 1, "stderr": "no chart version"}},
+            "chart nvidia-device-plugin 9.9.9 cannot be had: no chart version. Give what can be reached",
+        ),
+        (
+            {"__device_plugin_helm_info": {"status": {"status": "pending-upgrade", "values": {}, "chart": ""}}},
+            "is pending-upgrade: a Helm was interrupted",
+        ),
+        (
+            {"__device_plugin_sets": {"resources": [OPERATOR]}, "__device_plugin_all_pods": {"resources": [POD]}},
+            "gpu-operator/nvidia-device-plugin-daemonset runs a device plugin for NVIDIA's GPUs on node dgx-01 already",
+        ),
         (
             {"__device_plugin_object": {**NODE, "metadata": {"labels": {"nvidia.com/gpu.present": "false"}}}},
             "carries nvidia.com/gpu.present with another value",

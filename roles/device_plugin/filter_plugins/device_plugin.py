@@ -80,14 +80,22 @@ def expected(facts: Facts, settings: Settings) -> dict[str, Any]:
     A card counts if it is on the PCI bus, whether or not the driver sees it: one that it has lost is missed.
     """
     cards = len(facts["gpus"])
-    if settings["kind"] == "hami":
-        return {"resources": {RESOURCE: cards * settings["split_count"]}, "problems": []}
-    if settings["mig_strategy"] == "none":
-        return {"resources": {RESOURCE: cards * settings["time_slicing"]}, "problems": []}
+    if settings["kind"] == "hami" or settings["mig_strategy"] == "none":
+        pods = settings["split_count"] if settings["kind"] == "hami" else settings["time_slicing"]
+        return {"resources": {RESOURCE: cards * pods}, "problems": _split_unasked(facts)}
     if facts["smi"] is None:
         problem = f"nvidia-smi does not answer, so nobody knows the MIG devices of the {cards} GPUs"
         return {"resources": {}, "problems": [problem]}
     return _with_mig(facts, settings)
+
+
+def _split_unasked(facts: Facts) -> list[str]:
+    """Cards that are offered as whole ones, of which CUDA sees one MIG device or none; unknown without nvidia-smi."""
+    return [
+        f"GPU {gpu['index']} has MIG on, and is offered as a whole card: a pod would get one MIG device of it or none"
+        for gpu in (facts["smi"] or {"gpus": []})["gpus"]
+        if gpu["mig"]
+    ]
 
 
 def _with_mig(facts: Facts, settings: Settings) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,15 +14,43 @@ the module device_plugin_read found); what should be: ``expected``, ``offered`` 
 Finding = dict[str, str]
 
 FOLDER = "/var/lib/kubelet/device-plugins"
+PLUGIN_IMAGES = re.compile(r"k8s-device-plugin|nvidia-(?:gpu-)?device-plugin|/hami\b|vgpu-device-plugin")
+"""Of NVIDIA's plugin, also as the GPU operator and Google's installer have it, HAMi and Volcano's."""
 
 
-def daemonset(sets: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def daemonset(sets: Sequence[Mapping[str, Any]], release: str, namespace: str) -> Mapping[str, Any]:
     """The one of a release's DaemonSets that serves the kubelet: it mounts the kubelet's folder of device plugins."""
-    for item in sets:
-        for volume in item["spec"]["template"]["spec"].get("volumes") or []:
-            if volume.get("hostPath", {}).get("path", "").rstrip("/") == FOLDER:
-                return item
-    return {}
+    return next((item for item in sets if _serves_kubelet(item) and _belongs(item, release, namespace)), {})
+
+
+def rivals(sets: Sequence[Mapping[str, Any]], release: str, namespace: str) -> list[Mapping[str, Any]]:
+    """The DaemonSets of others that may run a plugin for NVIDIA's GPUs; plugins of other hardware do no harm."""
+    return [
+        item
+        for item in sets
+        if _serves_kubelet(item) and not _belongs(item, release, namespace) and PLUGIN_IMAGES.search(_images(item))
+    ]
+
+
+def rival_names(pods: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], node: str) -> list[str]:
+    """Those of the ``others`` that have a pod on the node, as ``namespace/name``."""
+    return [
+        f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in others if own_pods(pods, item, node)
+    ]
+
+
+def _serves_kubelet(item: Mapping[str, Any]) -> bool:
+    volumes = item["spec"]["template"]["spec"].get("volumes") or []
+    return any((volume.get("hostPath") or {}).get("path", "").rstrip("/") == FOLDER for volume in volumes)
+
+
+def _belongs(item: Mapping[str, Any], release: str, namespace: str) -> bool:
+    of = item["metadata"]
+    return of["namespace"] == namespace and (of.get("labels") or {}).get("app.kubernetes.io/instance") == release
+
+
+def _images(item: Mapping[str, Any]) -> str:
+    return " ".join(container["image"] for container in item["spec"]["template"]["spec"]["containers"])
 
 
 def own_pods(pods: Sequence[Mapping[str, Any]], daemon: Mapping[str, Any], node: str) -> list[Mapping[str, Any]]:
@@ -43,7 +72,8 @@ def silent(resources: Mapping[str, int], sockets: Sequence[str]) -> list[str]:
 def findings(seen: Seen) -> list[Finding]:
     """A sentence and its fix for each thing that is wrong; a node that offers what it should has none."""
     found = [
-        _error(problem, "Put the MIG devices in order with nvidia-smi mig") for problem in seen["expected"]["problems"]
+        _error(problem, "Put the MIG devices in order with nvidia-smi mig, or give another device_plugin_mig_strategy")
+        for problem in seen["expected"]["problems"]
     ]
     found += _amounts(seen)
     return found + _causes(seen) if any(item["severity"] == "error" for item in found) else found
@@ -149,5 +179,7 @@ class FilterModule:
             "device_plugin_daemonset": daemonset,
             "device_plugin_own_pods": own_pods,
             "device_plugin_silent": silent,
+            "device_plugin_rivals": rivals,
+            "device_plugin_rival_names": rival_names,
             "device_plugin_findings": findings,
         }
