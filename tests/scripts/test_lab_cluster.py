@@ -98,7 +98,7 @@ def test_down_removes_the_labs_own_and_nothing_else_even_on_a_full_disk(
 
     removals = [call for call in programs.calls() if any(word in call.split() for word in ("rm", "rmi"))]
     assert removals == [
-        f"podman rm --force --ignore --time 0 {CONTROL.name}",
+        f"podman rm --force --ignore --volumes --time 0 {CONTROL.name}",
         f"buildah rm {NAME}-build-etcd",
         f"podman rmi localhost/{NAME}/node:1",
     ]
