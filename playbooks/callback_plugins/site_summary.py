@@ -40,6 +40,8 @@ class Node:
     begun: bool = False
     failure: str = ""
     unreachable: str = ""
+    dropped_with: str = ""
+    """The node on which a task for the whole batch failed: Ansible goes on with none, and says so of one."""
 
 
 def line(node: Node, ended_early: str) -> tuple[str, str]:
@@ -48,6 +50,8 @@ def line(node: Node, ended_early: str) -> tuple[str, str]:
         return "unreachable", f"{node.unreachable}. Fix: {UNREACHABLE_FIX}"
     if node.failure:
         return "failed", node.failure
+    if node.dropped_with:
+        return "broken off", f"because of what failed on {node.dropped_with}"
     for state in ("failed", "waiting"):
         told = [f"{role}: {report['why']}" for role, report in node.reports.items() if report["status"] == state]
         if told:
@@ -83,10 +87,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._nodes: dict[str, Node] = {}
+        self._batch: set[str] = set()
         self._batched = self._changes = False
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """A play whose nodes are taken in batches is the one that changes them."""
+        self._batch = set()
         self._batched = bool(play.serial)
         self._changes |= self._batched
 
@@ -98,6 +104,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         node = self._nodes.get(result._host.get_name())
         if node is None:
             return
+        self._batch.add(result._host.get_name())
+        node.dropped_with = ""
         node.begun |= self._batched
         for name, value in told.get("ansible_facts", {}).items():
             role = REPORT.fullmatch(name)
@@ -106,7 +114,11 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Keep the first failure of a node; with several items, that of the first that failed."""
-        node = self._nodes.get(result._host.get_name())
+        name = result._host.get_name()
+        node = self._nodes.get(name)
+        if node and not ignore_errors and result._task.run_once:
+            for other in self._batch - {name}:
+                self._nodes[other].dropped_with = self._nodes[other].dropped_with or name
         if node and not ignore_errors and not node.failure:
             told = next((item for item in result._result.get("results", []) if item.get("failed")), result._result)
             node.failure = failure(result._task.get_name(), told.get("msg", ""))

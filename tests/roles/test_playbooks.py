@@ -30,6 +30,7 @@ ANSWERS: list[dict[str, Any]] = [
         "rescue": [{"ansible.builtin.debug": {"msg": "mended"}}],
     },
     {"ansible.builtin.ping": {}},
+    {"ansible.builtin.fail": {"msg": "no API"}, "when": "inventory_hostname == once | default('')", "run_once": True},
     {"ansible.builtin.debug": {"msg": "ended {{ inventory_hostname }}"}},
 ]
 LOOK: list[dict[str, Any]] = [
@@ -154,6 +155,17 @@ def test_a_failure_that_a_role_has_mended_is_none_of_the_node_s(tmp_path: Path) 
 
     assert done.summary["node-2"].endswith("as the test wants it")
     assert done.states == ["done", "failed", "done"]
+
+
+def test_nodes_that_ansible_drops_when_a_task_for_all_of_them_fails_are_not_called_done(tmp_path: Path) -> None:
+    done = run(tmp_path, {node: {} for node in NODES}, "-e", "once=node-1")
+
+    assert (done.status, done.ended) == (2, set())
+    assert done.summary == {
+        "node-1": "failed ansible.builtin.fail: no API",
+        "node-2": "broken off because of what failed on node-1",
+        "node-3": "broken off because of what failed on node-1",
+    }
 
 
 def test_an_unreachable_node_in_a_batch_harms_no_other_and_the_next_batch_is_not_begun(tmp_path: Path) -> None:
