@@ -39,7 +39,7 @@ rank = distributed.get_rank()
 total = torch.tensor([10.0 ** rank])
 distributed.all_reduce(total)
 # One write for a whole line: the image runs Python unbuffered, where print writes text and line end separately.
-os.write(1, f"rank {rank} of {distributed.get_world_size()}: {total.item():g}\n".encode())
+os.write(1, f"rank {rank} of {distributed.get_world_size()}: {total.item():g}\\n".encode())
 distributed.destroy_process_group()
 """
 
