@@ -369,3 +369,10 @@ def test_another_setting_that_the_restart_has_changed_is_told() -> None:
         "The kubelet's maxPods, none of the role's, was 250 before the restart and is now 110."
     ]
     assert cpu_manager.strayed({}, before) == cpu_manager.strayed(before, {}) == []
+
+
+def test_the_label_about_the_cpu_manager_has_the_policy_that_this_role_reports() -> None:
+    report = on("__cpu_manager_report", live=read(policies={"cpu": "static", "memory": "None"}))
+    variables = {"inventory_hostname": "node", "hostvars": {"node": {"cpu_manager_report": report}}}
+
+    assert evaluate(REPO / "roles/node_profile", "__node_profile_cpu_policy", variables) == "static"

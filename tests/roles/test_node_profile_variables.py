@@ -176,12 +176,6 @@ def test_a_role_that_has_not_run_or_has_failed_keeps_the_label_off() -> None:
     assert on(facts, "__node_profile_why", **live, **short) == "no label while device_plugin: 7 of 8 GPUs are offered."
 
 
-def test_the_cpu_managers_label_has_what_that_role_really_reports() -> None:
-    report = load(REPO / "roles/cpu_manager/vars/main/plan.yml")["__cpu_manager_report"]
-
-    assert "'policies': __cpu_manager_read.policies" in report
-
-
 def test_without_a_kubeconfig_nothing_of_the_cluster_is_missed_but_said() -> None:
     facts = load(DGX)
     live = {"text": on(facts, "__node_profile_text", machine_kubeconfig=""), "object": {}}
