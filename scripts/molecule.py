@@ -1,4 +1,4 @@
-"""``python -m scripts.molecule [--scenario NAME] [COMMAND ...]``: run molecule on the lab's node image.
+"""``python -m scripts.molecule [--long | --scenario NAME] [COMMAND ...]``: run molecule on the lab's node image.
 
 Without a scenario all that are not long are run; without a command, `test`.
 """
@@ -9,12 +9,14 @@ import argparse
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 import yaml
 
+from bench import result_file
 from rankzero.errors import ConfigError
 from scripts.cache import REPO
 from scripts.entry import guarded
@@ -26,6 +28,10 @@ SCENARIOS = REPO / "molecule"
 INVENTORY = REPO / "playbooks/inventory/lab.yml"
 LOCK = Path("/run/rankzero-molecule.lock")
 """The nodes of the scenarios have fixed names."""
+LONG = ("nvidia_driver",)
+"""Scenarios that take too long for every change: part of `make test-long`."""
+RESULTS = "molecule"
+"""Name of the file in bench/results that keeps how the long scenarios ended."""
 
 
 def scenarios() -> list[str]:
@@ -42,17 +48,24 @@ def ssh_arguments() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Molecule's exit status; that of the first scenario that fails."""
     parser = argparse.ArgumentParser(prog="python -m scripts.molecule", description=__doc__)
-    parser.add_argument("--scenario", action="append", choices=scenarios(), help="may be given more than once")
+    chooser = parser.add_mutually_exclusive_group()
+    chooser.add_argument("--scenario", action="append", choices=scenarios(), help="may be given more than once")
+    chooser.add_argument(
+        "--long", action="store_true", help="those that take long, whose ends are kept in bench/results"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="molecule's command and its options")
     chosen = parser.parse_args(arguments)
     words = chosen.command or ["test"]
-    names = chosen.scenario or scenarios()
+    names = LONG if chosen.long else chosen.scenario or [name for name in scenarios() if name not in LONG]
     if len(names) > 1 and words != ["test"]:
         raise ConfigError(f"`{' '.join(words)}` is for one scenario", hint=f"add --scenario {'|'.join(names)}")
     environment = _environment(images(names))
     with lock.held(LOCK, lambda: print("waiting for another run of molecule", file=sys.stderr)):  # noqa: T201
         for name in names:
+            began = time.monotonic()
             status = _run(words, name, environment)
+            if chosen.long:
+                _keep(name, passed=status == 0, seconds=time.monotonic() - began)
             if status:
                 return status
     return 0
@@ -91,6 +104,12 @@ def _run(words: Sequence[str], scenario: str, environment: dict[str, str]) -> in
     # Other commands, and options such as --destroy never, leave nodes behind, whose settings then must hold.
     with kernel.unchanged() if list(words) == ["test"] else nullcontext():
         return subprocess.run(command, cwd=REPO, env=environment, check=False).returncode
+
+
+def _keep(scenario: str, *, passed: bool, seconds: float) -> None:
+    kept = result_file.read(RESULTS) or {}
+    entry = {"passed": passed, "seconds": round(seconds, 1), "machine": result_file.machine()}
+    result_file.write(RESULTS, {**kept, "scenarios": {**kept.get("scenarios", {}), scenario: entry}, "targets": {}})
 
 
 if __name__ == "__main__":

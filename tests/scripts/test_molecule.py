@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import result_file
 from rankzero.errors import ConfigError
 from scripts import molecule
 from scripts.lab.node_image import RECIPE
@@ -29,6 +30,32 @@ def test_a_scenario_that_is_not_there_is_refused_with_those_that_are(capsys: pyt
         molecule.main(["--scenario", "host_tunning"])
 
     assert "host_tuning" in capsys.readouterr().err
+
+
+def test_scenarios_that_take_long_are_run_when_asked_for_and_their_ends_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def run(_words: object, name: str, _environment: object) -> int:
+        ran.append(name)
+        return 0
+
+    monkeypatch.setattr(molecule, "images", lambda _: {})
+    monkeypatch.setattr(molecule, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(molecule, "_run", run)
+    monkeypatch.setattr(result_file, "FOLDER", tmp_path)
+
+    assert molecule.main([]) == 0
+    quick, ran[:] = list(ran), []
+    assert result_file.read(molecule.RESULTS) is None
+    assert molecule.main(["--long"]) == 0
+
+    assert sorted([*quick, *ran]) == molecule.scenarios()
+    assert ran == list(molecule.LONG)
+    kept = result_file.read(molecule.RESULTS)
+    assert kept is not None
+    assert {name: entry["passed"] for name, entry in kept["scenarios"].items()} == dict.fromkeys(ran, True)
 
 
 def test_a_command_that_leaves_nodes_behind_is_for_one_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
