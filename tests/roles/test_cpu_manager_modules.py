@@ -14,6 +14,7 @@ import pytest
 from kubernetes import client
 
 from roles.cpu_manager.library import cpu_manager_read, cpu_manager_ready, cpu_manager_switch
+from roles.machine.module_utils.machine.records import read_record
 
 
 def test_options_of_a_command_line_are_read_in_both_spellings() -> None:
@@ -103,7 +104,7 @@ def test_a_damaged_record_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"files": [', encoding="utf-8")
 
     with pytest.raises(ValueError, match=r"record\.json is not JSON .* Remove it"):
-        cpu_manager_read.read_json(tmp_path / "record.json")
+        read_record(tmp_path / "record.json")
 
 
 def test_files_are_written_with_their_folders_and_removed(tmp_path: Path) -> None:

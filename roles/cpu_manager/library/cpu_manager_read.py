@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.machine.records import read_record, read_text
 from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
@@ -110,26 +110,9 @@ HEALTH_PORT = 10248
 """The kubelet's own default."""
 
 
-def text(path: Path) -> str | None:
-    """A file's text, None where there is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file, empty where there is none. Raises ValueError for one that was damaged."""
-    found = text(path)
-    try:
-        return json.loads(found) if found else {}
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}). Remove it; the files of before are then not known.") from error
-
-
 def policy(path: Path) -> str | None:
     """The policy that the kubelet has noted in a state file; a damaged file, which it refuses too, counts as none."""
-    found = re.search(r'"policyName":"([^"]*)"', text(path) or "")
+    found = re.search(r'"policyName":"([^"]*)"', read_text(path) or "")
     return found[1] if found else None
 
 
@@ -157,7 +140,7 @@ def passed_on(settings: Path, command: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for file in [settings / "config.yaml", *sorted(settings.glob("config.yaml.d/*.yaml"))]:
         key = r"^[\"']?kubelet-arg\+?[\"']?:[ \t]*(.*(?:\n[ \t]*-.*)*)"
-        for block in re.findall(key, text(file) or "", re.M):
+        for block in re.findall(key, read_text(file) or "", re.M):
             found.update(re.findall(r"(?:^|[\s,\[\"'])([a-z][a-z-]*)=([^,\]\"'\n]*)", block))
     words = shlex.split(command)
     for index, word in enumerate(words):
@@ -187,24 +170,17 @@ def health_url(given: dict[str, str], configurations: list[str]) -> str:
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
     params = module.params
-    show = [
-        "systemctl",
-        "show",
-        "--timestamp=unix",
-        f"--property={','.join(SHOWN)}",
-        "--",
-        f"{params['service']}.service",
-    ]
+    show = ["systemctl", "show", f"--property={','.join(SHOWN)}", "--", f"{params['service']}.service"]
     _, shown, _ = module.run_command(show, check_rc=True)
     unit = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
-    command_line = text(Path("/proc", unit["MainPID"], "cmdline")) or ""
+    command_line = read_text(Path("/proc", unit["MainPID"], "cmdline")) or ""
     given = options(command_line.split("\0"))
     if params["settings"]:
         given = passed_on(Path(params["settings"]), command_of(unit.get("ExecStart", "")))
     folder = given.get("config-dir", params["folder"])
     drop_ins = sorted(path for path in Path(folder).glob("*.conf") if path.name != params["file"])
-    configurations = [text(path) or "" for path in (Path(given.get("config", params["config"])), *drop_ins)]
-    record = read_json(Path(params["record"]))
+    configurations = [read_text(path) or "" for path in (Path(given.get("config", params["config"])), *drop_ins)]
+    record = read_record(Path(params["record"]))
     paths = sorted({f"{folder}/{params['file']}", *params["files"], *record.get("files", [])})
     return {
         "active": unit["ActiveState"] == "active",
@@ -214,7 +190,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "options": given,
         "health_url": health_url(given, configurations),
         "environment": environment(unit.get("Environment", "")),
-        "files": {path: text(Path(path)) for path in paths},
+        "files": {path: read_text(Path(path)) for path in paths},
         "policies": {manager: policy(Path(path)) for manager, path in params["states"].items()},
         "unwritable": unwritable([*paths, params["record"], *params["states"].values()]),
         "record": record,

@@ -90,7 +90,7 @@ Texts = dict[str, Any]
 
 
 def text(path: Path) -> str | None:
-    """A file's text, None where there is none."""
+    """A file's text, None where there is none. Raises ValueError for what is no text: it could not be put back."""
     try:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
