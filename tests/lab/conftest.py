@@ -52,6 +52,8 @@ def namespace(lab: None) -> Iterator[Namespace]:  # noqa: ARG001
         yield own
     finally:
         kube.kubectl("delete", "namespace", own.name, "--wait=false")
+        # The next test must not meet this one's pods on a node; what else the namespace holds disturbs nobody.
+        own.kubectl("wait", "--for=delete", "pod", "--all", "--timeout=80s")
 
 
 def pod(name: str, command: str | list[str], **spec: Any) -> dict[str, Any]:
