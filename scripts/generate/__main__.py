@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scripts.cache import REPO
 from scripts.entry import guarded
-from scripts.generate import defaults, files, golden, inventory, measured, reference, roles, schema
+from scripts.generate import defaults, files, golden, inventory, measured, reference, roles, schema, upgrades
 
 GENERATED: dict[Path, Callable[[], str]] = {
     files.SCHEMA: schema.render,
@@ -26,9 +26,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
 def main(arguments: list[str] | None = None) -> int:
     """Write what has changed and say so on standard output."""
     parser = argparse.ArgumentParser(prog="python -m scripts.generate", description=__doc__)
-    parser.add_argument(
-        "--golden", action="store_true", help="also render the scenarios of charts/rankzero/ci (needs helm)"
-    )
+    parser.add_argument("--golden", action="store_true", help="also what Helm must render first: scenarios, upgrades")
     options = parser.parse_args(arguments)
     for path, render in GENERATED.items():
         write(path, render())
@@ -37,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.golden:
         for scenario in golden.scenarios():
             write(golden.path(scenario), golden.render(scenario))
+        write(files.UPGRADES, upgrades.render())
     return 0
 
 

@@ -15,7 +15,7 @@ from scripts.drill.plan import Drill
 from scripts.generate import files
 
 BEGIN, END = (
-    "<!-- Written by `python -m scripts.generate` from bench/results/{name}.json. -->",
+    "<!-- Written by `python -m scripts.generate` from {source}. -->",
     "<!-- End of {name}. -->",
 )
 
@@ -58,12 +58,12 @@ def nodes() -> str:
     )
 
 
-def replaced(path: Path, name: str, text: str) -> str:
-    """The guide ``path`` with ``text`` between the marks of measurement ``name``.
+def replaced(path: Path, name: str, text: str, source: str = "") -> str:
+    """The guide ``path`` with ``text`` between the marks of ``name``, by default a measurement's.
 
     Raises :class:`ConfigError` where the marks are not there.
     """
-    begin, end = BEGIN.format(name=name), END.format(name=name)
+    begin, end = BEGIN.format(source=source or f"bench/results/{name}.json"), END.format(name=name)
     guide, count = re.subn(
         f"({re.escape(begin)}\n).*?({re.escape(end)})",
         lambda found: f"{found[1]}\n{text}\n\n{found[2]}",

@@ -17,7 +17,7 @@ from rankzero.errors import ConfigError
 from scripts.generate import files, measured
 
 BEFORE, AFTER = "# A guide\n\nWritten by hand, before.\n\n", "\n\nWritten by hand, after.\n"
-MARKS = measured.BEGIN.format(name="recovery"), measured.END.format(name="recovery")
+MARKS = measured.BEGIN.format(source="bench/results/recovery.json"), measured.END.format(name="recovery")
 FACTS = {"kubernetes": "v1.37.2", "torch": "2.13.0", "python": "3.11.2"}
 
 

@@ -6,11 +6,15 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import rankzero
 from rankzero import contract
-from rankzero.errors import InternalError, RankzeroError
+from rankzero.errors import ConfigError, InternalError, RankzeroError
+
+UPGRADE_OPTIONS = {"--values": ["-f"], "--set": [], "--set-json": []}
+"""Options of `helm upgrade` that `rankzero diff` passes on, with their short forms."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,16 +47,65 @@ def parser() -> argparse.ArgumentParser:
     status.add_argument("-n", "--namespace", default="", help="default: the current context's")
     status.add_argument("-o", "--output", choices=("text", "json"), default="text")
     status.set_defaults(run=_status)
+
+    diff = commands.add_parser(
+        "diff",
+        help="what differs between two releases, or what an upgrade would change",
+        epilog=f"Exit status: {contract.EXIT_OK} nothing differs, {contract.EXIT_DIFFERENT} something does, "
+        f"{contract.EXIT_NOT_BY_UPGRADE} an upgrade would be refused, ignored or delete checkpoints, 1 an error.",
+    )
+    diff.add_argument("first", metavar="RELEASE", help="RELEASE or RELEASE@REVISION")
+    diff.add_argument("second", nargs="?", default="", help="another one; without it, the upgrade of the first")
+    diff.add_argument("-n", "--namespace", default="", help="default: the current context's")
+    diff.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    upgrade = diff.add_argument_group("the upgrade", "as you would hand it to `helm upgrade`")
+    upgrade.add_argument("--chart", default="charts/rankzero", help="default: %(default)s")
+    for option, short in UPGRADE_OPTIONS.items():
+        upgrade.add_argument(*short, option, action="append", default=[], metavar="VALUES")
+    upgrade.add_argument("--reset-then-reuse-values", action="store_true")
+    diff.set_defaults(run=_diff)
     return top
 
 
-def _status(options: argparse.Namespace) -> int:
+def _diff(options: argparse.Namespace) -> int:
+    given = [f"{option}={text}" for option in UPGRADE_OPTIONS for text in getattr(options, _attribute(option))]
+    if options.reset_then_reuse_values:
+        given.append("--reset-then-reuse-values")
+    if options.second and given:
+        raise ConfigError(
+            f"a second release ({options.second}) and values for an upgrade of the first are two comparisons",
+            hint=f"leave out {options.second} or {' '.join(given)}",
+        )
+    with _cluster_side("diff"):
+        from rankzero.cluster import diff
+    return diff.show(
+        options.first,
+        options.second,
+        options.namespace,
+        options.chart,
+        given,
+        as_json=options.output == "json",
+    )
+
+
+def _attribute(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+@contextmanager
+def _cluster_side(command: str) -> Iterator[None]:
+    """For imports of what is not in the trainer image."""
     try:
-        from rankzero.cluster import status  # the client library is not in the trainer image
+        yield
     except ImportError as error:
         raise RankzeroError(
-            f"`rankzero status` needs the package {error.name}", hint="pip install 'rankzero[cluster]'"
+            f"`rankzero {command}` needs the package {error.name}", hint="pip install 'rankzero[cluster]'"
         ) from error
+
+
+def _status(options: argparse.Namespace) -> int:
+    with _cluster_side("status"):
+        from rankzero.cluster import status
     return status.show(options.name, options.namespace, as_json=options.output == "json")
 
 

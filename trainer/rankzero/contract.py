@@ -75,7 +75,9 @@ PyTorch's customary rendezvous port and Kubernetes' node ports (30000-32767)."""
 
 # --- Paths in the trainer image and pod ----------------------------------------------------------------
 
-CONFIG_PATH = "/etc/rankzero/train.yaml"
+CONFIG_FILE = "train.yaml"
+"""The ConfigMap's key."""
+CONFIG_PATH = f"/etc/rankzero/{CONFIG_FILE}"
 STATE_ROOT = "/checkpoints"
 TERMINATION_LOG = "/dev/termination-log"
 
@@ -157,6 +159,12 @@ EXIT_INTERNAL = 70
 """A bug in rankzero itself."""
 EXIT_REQUEUE = 75
 """Stopped from outside (preemption); a later attempt resumes from the last checkpoint."""
+
+# --- Exit codes of `rankzero diff`, beside EXIT_OK for no difference and 1 for an error -------------------
+
+EXIT_DIFFERENT = 3
+EXIT_NOT_BY_UPGRADE = 4
+"""An upgrade is not the way: it would be refused, would not reach running pods, or would delete checkpoints."""
 
 # --- Leaving together ---------------------------------------------------------------------------------------
 

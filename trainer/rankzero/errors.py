@@ -65,6 +65,10 @@ class UnreachableError(ClusterError):
     """The Kubernetes API did not answer, or said that it cannot now: asking again may help."""
 
 
+class HelmError(RankzeroError):
+    """Helm is missing, knows no such release, or refuses what it is asked for."""
+
+
 class InternalError(RankzeroError):
     """A bug in rankzero itself."""
 

@@ -1,0 +1,149 @@
+"""What an upgrade does to a run, judged from what the chart really renders."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from rankzero.cluster.effects import REINSTALL, REINSTALL_LOSES, Change, Effect, effects
+from scripts.generate import upgrades
+from tests.chart.rendering import Manifest, minimal, only, render
+
+
+def judged(change: dict[str, Any], base: dict[str, Any] | None = None) -> list[Change]:
+    base = base or {}
+    return effects(render(minimal(base)), render(minimal({**base, **change})))
+
+
+def worst(change: dict[str, Any], base: dict[str, Any] | None = None) -> Effect:
+    return judged(change, base)[0].effect
+
+
+def test_the_same_values_do_nothing() -> None:
+    assert judged({}) == []
+
+
+@pytest.mark.parametrize("change", [{"image.tag": "0.2.0"}, {"train.epochs": 5}, {"nodes": 2}, {"run.id": "second"}])
+def test_what_reaches_the_pods_restarts_the_group(change: dict[str, Any]) -> None:
+    (found,) = judged(change)
+    assert found.effect is Effect.RESTART
+    assert found.target == "StatefulSet mnist"
+
+
+def test_the_fields_that_differ_are_named() -> None:
+    (found,) = judged({"image.tag": "0.2.0"})
+    assert found.fields == ("spec.template.spec.containers[trainer].image",)
+
+
+def test_what_is_beside_the_pods_restarts_nothing() -> None:
+    (found,) = judged({"podDisruptionBudget.maxUnavailable": 0})
+    assert found == Change(Effect.NONE, "PodDisruptionBudget mnist", ("spec.maxUnavailable",))
+
+
+@pytest.mark.parametrize(
+    ("size", "effect"),
+    [("20Gi", Effect.NONE), ("10240Mi", Effect.NONE), ("5Gi", Effect.REFUSED), ("10G", Effect.REFUSED)],
+)
+def test_a_claim_grows_and_never_shrinks(size: str, effect: Effect) -> None:
+    (found,) = judged({"checkpoints.size": size}, {"checkpoints.size": "10Gi"})
+    assert found.effect is effect
+
+
+@pytest.mark.parametrize("change", [{"checkpoints.storageClass": "b"}, {"checkpoints.accessMode": "ReadWriteOnce"}])
+def test_class_and_access_mode_of_a_claim_are_refused_with_the_way_round(change: dict[str, Any]) -> None:
+    """Known failure A13."""
+    (found,) = judged(change, {"checkpoints.storageClass": "a"})
+    assert found.effect is Effect.REFUSED
+    assert "checkpoints.existingClaim" in found.advice
+
+
+def test_a_claim_that_leaves_the_release_stays_when_it_is_kept_and_is_a_loss_when_not() -> None:
+    """Known failure A14: Helm deletes what a chart no longer renders."""
+    other = {"checkpoints.existingClaim": "mine"}
+    assert worst(other) is Effect.RESTART
+    assert worst(other, {"checkpoints.keep": False}) is Effect.LOSS
+
+
+def test_other_settings_are_no_object_that_comes_or_goes() -> None:
+    assert {change.target for change in judged({"train.epochs": 5})} == {"StatefulSet mnist"}
+
+
+def test_a_new_version_of_the_chart_alone_changes_nothing() -> None:
+    before = render(minimal({}))
+    after = copy.deepcopy(before)
+    for thing in after:
+        thing["metadata"]["labels"] |= {"helm.sh/chart": "rankzero-9", "app.kubernetes.io/version": "9"}
+    assert effects(before, after) == []
+
+
+def stateful_set(**spec: Any) -> list[Manifest]:
+    """A release whose StatefulSet has other fields, as a chart of another version may have."""
+    manifests = render(minimal({}))
+    only(manifests, "StatefulSet")["spec"].update(spec)
+    return manifests
+
+
+def test_an_immutable_field_of_the_stateful_set_is_refused_and_a_mutable_one_is_not() -> None:
+    before = render(minimal({}))
+    assert effects(before, stateful_set(podManagementPolicy="OrderedReady")) == [
+        Change(Effect.REFUSED, "StatefulSet mnist", ("spec.podManagementPolicy",), REINSTALL)
+    ]
+    assert effects(before, stateful_set(serviceName="other"))[0].effect is Effect.REFUSED
+    assert effects(before, stateful_set(minReadySeconds=5))[0].effect is Effect.NONE
+
+
+def test_a_reinstall_is_no_way_round_where_it_would_take_the_checkpoints_with_it() -> None:
+    before = stateful_set()
+    del only(before, "PersistentVolumeClaim")["metadata"]["annotations"]
+    after = copy.deepcopy(before)
+    only(after, "StatefulSet")["spec"]["serviceName"] = "other"
+    assert effects(before, after)[0].advice == REINSTALL_LOSES
+
+
+POD_SPEC = {"containers": [{"name": "trainer", "image": "a:1"}]}
+OTHER_POD_SPEC = {"containers": [{"name": "trainer", "image": "a:1", "env": [{"name": "A", "value": "1"}]}]}
+
+
+def release(kind: str, spec: dict[str, Any]) -> list[Manifest]:
+    return [{"kind": kind, "metadata": {"name": "mnist"}, "spec": spec}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "effect"),
+    [
+        ("Job", {"template": {"spec": POD_SPEC}}, {"template": {"spec": OTHER_POD_SPEC}}, Effect.REFUSED),
+        ("Job", {"completions": 2}, {"completions": 3}, Effect.REFUSED),
+        ("Job", {"backoffLimit": 2}, {"backoffLimit": 3}, Effect.NONE),
+        ("Pod", POD_SPEC, OTHER_POD_SPEC, Effect.REFUSED),
+        ("Pod", POD_SPEC, {"containers": [{"name": "trainer", "image": "a:2"}]}, Effect.RESTART),
+        ("PyTorchJob", {"nprocPerNode": "1"}, {"nprocPerNode": "2"}, Effect.IGNORED),
+    ],
+)
+def test_each_kind_of_workload_has_rules_of_its_own(
+    kind: str, before: dict[str, Any], after: dict[str, Any], effect: Effect
+) -> None:
+    (found,) = effects(release(kind, before), release(kind, after))
+    assert found.effect is effect
+
+
+def test_another_kind_of_workload_restarts_the_group() -> None:
+    found = effects(release("StatefulSet", {}), release("Job", {}))
+    assert [(one.effect, one.target) for one in found] == [
+        (Effect.RESTART, "Job mnist"),
+        (Effect.RESTART, "StatefulSet mnist"),
+    ]
+
+
+def test_the_worst_comes_first() -> None:
+    found = judged(
+        {"image.tag": "2", "checkpoints.size": "5Gi", "podDisruptionBudget.maxUnavailable": 0},
+        {"checkpoints.size": "10Gi"},
+    )
+    assert [one.effect for one in found] == [Effect.REFUSED, Effect.RESTART, Effect.NONE]
+
+
+@pytest.mark.parametrize("example", upgrades.EXAMPLES, ids=lambda example: next(iter(example.change)))
+def test_every_example_of_the_guide_changes_something(example: upgrades.Example) -> None:
+    assert upgrades.judged(example)

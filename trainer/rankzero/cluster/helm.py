@@ -1,0 +1,105 @@
+"""Releases as Helm knows them.
+
+Helm itself is asked, not its Secrets: it owns their format, it may keep its records elsewhere (``HELM_DRIVER``), and
+only it can say what an upgrade would make. Whoever upgrades a release has it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from rankzero.errors import HelmError
+
+WITHIN = 120.0
+"""Seconds for one call; an upgrade that is only tried may fetch its chart from a registry."""
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One state of a release: ``values`` with the chart's defaults in them, ``objects`` as they were rendered."""
+
+    name: str
+    title: str
+    chart: str
+    values: Document
+    objects: list[Document]
+
+
+def installed(name: str, namespace: str, revision: int = 0) -> Release:
+    """A release as it is, or as it was at a revision. Needs ``get`` and ``list`` of the namespace's Secrets.
+
+    Raises :class:`HelmError` where there is none or the API refuses.
+    """
+    where = [name, *_namespace(namespace), *(["--revision", str(revision)] if revision else [])]
+    about = json.loads(_helm("get", "metadata", *where, "--output", "json"))
+    values = json.loads(_helm("get", "values", *where, "--all", "--output", "json"))
+    objects = _objects(_helm("get", "manifest", *where))
+    return Release(name, f"{name}, revision {about['revision']}", _chart(about), values or {}, objects)
+
+
+def upgraded(name: str, namespace: str, chart: str, options: Sequence[str]) -> Release:
+    """A release as ``helm upgrade NAME CHART OPTIONS`` would make it; nothing is changed.
+
+    Raises :class:`HelmError` with Helm's own words where it would refuse the values.
+    """
+    words = ["upgrade", name, chart, *_namespace(namespace), *options, "--dry-run=server", "--output", "json"]
+    made = json.loads(_helm(*words))
+    values = overlaid(made["chart"]["values"] or {}, made.get("config") or {})
+    return Release(
+        name, f"{name} after the upgrade", _chart(made["chart"]["metadata"]), values, _objects(made["manifest"])
+    )
+
+
+def _chart(metadata: Document) -> str:
+    """``helm get metadata`` and Chart.yaml spell the chart's name differently."""
+    return f"{metadata.get('chart') or metadata['name']} {metadata['version']}"
+
+
+def _namespace(namespace: str) -> list[str]:
+    return ["--namespace", namespace] if namespace else []
+
+
+def _objects(manifest: str) -> list[Document]:
+    return [found for found in yaml.safe_load_all(manifest) if found]
+
+
+def overlaid(defaults: Document, values: Document) -> Document:
+    """Values over the chart's defaults; as in Helm, null takes a default away."""
+    both = dict(defaults)
+    for key, value in values.items():
+        if value is None:
+            both.pop(key, None)
+        elif isinstance(value, dict) and isinstance(both.get(key), dict):
+            both[key] = overlaid(both[key], value)
+        else:
+            both[key] = value
+    return both
+
+
+def _helm(*words: str) -> str:
+    try:
+        done = subprocess.run(["helm", *words], capture_output=True, text=True, timeout=WITHIN, check=False)
+    except FileNotFoundError as error:
+        raise HelmError("helm is not on the PATH", hint="install Helm 3.13 or newer") from error
+    except subprocess.TimeoutExpired as error:
+        raise HelmError(f"`helm {words[0]}` did not end within {WITHIN:g} s", hint="try `helm list`") from error
+    if done.returncode:
+        command = " ".join(words[:3] if words[0] == "get" else words[:2])
+        raise HelmError(f"`helm {command}`: {done.stderr.strip()}", hint=_hint(done.stderr))
+    return done.stdout
+
+
+def _hint(said: str) -> str:
+    if "forbidden" in said:
+        return "Helm keeps releases in Secrets: you need get and list of them, see `kubectl auth can-i list secrets`"
+    if "not found" in said:
+        return "see `helm list --all-namespaces`, and `helm history` for revisions"
+    return ""
