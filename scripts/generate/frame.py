@@ -171,9 +171,18 @@ FRAME: dict[str, Schema] = {
             "nodeSelector": map_of_texts(KEY, LABEL_VALUE),
             "tolerations": list_of(TOLERATION),
             "affinity": {"type": "object", "$ref": f"#/$defs/{AFFINITY}"},
+            "avoidNodes": {**list_of(object_name()), "uniqueItems": True},
+            "topology": section({"key": text(KEY, optional=True), "mode": choice("preferred", "required")}),
             "priorityClassName": object_name(optional=True),
+            "runtimeClassName": object_name(optional=True),
+            "schedulerName": object_name(optional=True),
             # Without quotes YAML reads `off` as false.
             "nodeProfile": {"enum": ["off", False, "preferred", "required"]},
+            "nodeProfileHash": text("^[0-9a-f]{12}$", optional=True),
+            "gang": choice("none", "native", "volcano", "coscheduling"),
+            # Kueue's names are values of labels.
+            "kueue": section({"queue": text(LABEL_VALUE), "priorityClass": text(LABEL_VALUE)}),
+            "volcano": section({"queue": object_name(optional=True)}),
         }
     ),
     "podAnnotations": map_of_texts(KEY),

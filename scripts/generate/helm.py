@@ -12,6 +12,14 @@ from scripts.lab import programs
 NAMESPACE = "research"
 """Any but `default`: a rendering that is right here has no literal namespace in it."""
 
+OPTIONAL_APIS = (
+    "kueue.x-k8s.io/v1beta2/LocalQueue",
+    "scheduling.k8s.io/v1beta1/PodGroup",
+    "scheduling.volcano.sh/v1beta1/PodGroup",
+    "scheduling.x-k8s.io/v1alpha1/PodGroup",
+)
+"""What a cluster may serve beyond Kubernetes' own defaults: renderings here are for one that serves all of it."""
+
 NO_CLUSTER = {"KUBECONFIG": "/dev/null"}
 
 
@@ -27,6 +35,9 @@ def helm(*arguments: str | Path) -> str:
     return command.run([program(), *arguments], env=NO_CLUSTER)
 
 
-def template(release: str, values: Path, extra: Sequence[str] = ()) -> str:
-    """All objects of a release as YAML documents."""
-    return helm("template", release, files.CHART, "--namespace", NAMESPACE, "--values", values, *extra)
+def template(
+    release: str, values: Path, extra: Sequence[str] = (), *, optional_apis: Sequence[str] = OPTIONAL_APIS
+) -> str:
+    """All objects of a release as YAML documents, for a cluster that serves these optional APIs."""
+    apis = [part for api in optional_apis for part in ("--api-versions", api)]
+    return helm("template", release, files.CHART, "--namespace", NAMESPACE, "--values", values, *apis, *extra)

@@ -8,10 +8,13 @@ from typing import Any
 
 from kubernetes import client
 
+from tests.chart import custom_resources
+
 MODELS = {
     "ConfigMap": "V1ConfigMap",
     "PersistentVolumeClaim": "V1PersistentVolumeClaim",
     "PodDisruptionBudget": "V1PodDisruptionBudget",
+    "PodGroup": "V1beta1PodGroup",
     "Role": "V1Role",
     "RoleBinding": "V1RoleBinding",
     "Service": "V1Service",
@@ -24,6 +27,8 @@ QUANTITIES = ("limits", "requests")
 
 def problems(manifest: dict[str, Any]) -> list[str]:
     """Keys that the API does not know and values of another type, each with its path."""
+    if custom_resources.known(manifest):
+        return custom_resources.problems(manifest)
     return list(_check(manifest, MODELS[manifest["kind"]], manifest["kind"]))
 
 

@@ -35,12 +35,18 @@ def minimal(changes: Mapping[str, Any]) -> Values:
     return values
 
 
-def render(values: Values, *, release: str = "mnist", extra: Sequence[str] = ()) -> list[Manifest]:
+def render(
+    values: Values,
+    *,
+    release: str = "mnist",
+    extra: Sequence[str] = (),
+    optional_apis: Sequence[str] = helm.OPTIONAL_APIS,
+) -> list[Manifest]:
     """All objects of a release."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(values, file)
         file.flush()
-        return documents(helm.template(release, Path(file.name), extra))
+        return documents(helm.template(release, Path(file.name), extra, optional_apis=optional_apis))
 
 
 def documents(text: str) -> list[Manifest]:
@@ -48,10 +54,10 @@ def documents(text: str) -> list[Manifest]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 
-def refusals(values: Values, *, release: str = "mnist") -> list[str]:
+def refusals(values: Values, *, release: str = "mnist", optional_apis: Sequence[str] = helm.OPTIONAL_APIS) -> list[str]:
     """The sentences with which Helm refuses the values; fails the test when it accepts them."""
     with pytest.raises(CommandError) as caught:
-        render(values, release=release)
+        render(values, release=release, optional_apis=optional_apis)
     return re.findall(r"^\s+- (.+)$", caught.value.message, re.MULTILINE)
 
 

@@ -39,10 +39,23 @@ def test_the_kubernetes_api_knows_every_key(scenario: Path) -> None:
 
 
 def test_the_comparison_with_the_api_finds_a_misspelt_key_and_a_wrong_type() -> None:
-    manifest = {"kind": "Service", "metadata": {"nam": "mnist"}, "spec": {"ports": [{"port": "29500"}]}}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"nam": "mnist"},
+        "spec": {"ports": [{"port": "29500"}]},
+    }
     assert kubernetes_types.problems(manifest) == [
         "Service.metadata.nam is unknown",
         "Service.spec.ports[0].port is '29500', not int",
+    ]
+
+
+def test_the_comparison_with_a_custom_resource_finds_a_misspelt_key() -> None:
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "spec": {"minMembers": 2}}
+    assert kubernetes_types.problems(group) == [
+        "PodGroup.spec: Additional properties are not allowed ('minMembers' was unexpected)",
+        "PodGroup.spec: 'minMember' is a required property",
     ]
 
 

@@ -1,4 +1,4 @@
-{{/* Where pods may run: one a node, on the nodes that the values allow. */}}
+{{/* Where pods may run: one a node, on the nodes that the values allow, and who places them. */}}
 {{- define "rankzero.placement" -}}
 # With minDomains this is "never two on one node", also when too few nodes are free.
 topologySpreadConstraints:
@@ -25,30 +25,21 @@ tolerations:
 {{- with .priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
+{{- with .runtimeClassName }}
+runtimeClassName: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- with include "rankzero.schedulerName" . }}
+schedulerName: {{ . | quote }}
+{{- end }}
+{{- if eq .Values.scheduling.gang "native" }}
+schedulingGroup:
+  podGroupName: {{ .Release.Name | quote }}
 {{- end }}
 {{- end }}
 
-{{/* The user's affinity with the rule of scheduling.nodeProfile added. */}}
-{{- define "rankzero.affinity" -}}
-{{- $affinity := deepCopy .Values.scheduling.affinity }}
-{{- $node := dig "nodeAffinity" dict $affinity }}
-{{- $prepared := dict "key" "rankzero.io/node-profile" "operator" "Exists" }}
-{{- /* Without quotes YAML reads `off` as false. */}}
-{{- $profile := toString .Values.scheduling.nodeProfile }}
-{{- if eq $profile "required" }}
-{{- $terms := list }}
-{{- range dig "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" (list dict) $node }}
-{{- $rules := append (dig "matchExpressions" list .) $prepared }}
-{{- $terms = append $terms (merge (dict "matchExpressions" $rules) .) }}
-{{- end }}
-{{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
-{{- else if eq $profile "preferred" }}
-{{- $rule := dict "weight" 100 "preference" (dict "matchExpressions" (list $prepared)) }}
-{{- $preferred := append (dig "preferredDuringSchedulingIgnoredDuringExecution" list $node) $rule }}
-{{- $_ := set $node "preferredDuringSchedulingIgnoredDuringExecution" $preferred }}
-{{- end }}
-{{- with $node }}
-{{- $_ := set $affinity "nodeAffinity" . }}
-{{- end }}
-{{- toYaml $affinity }}
+{{/* The scheduler that the values name, else the one that knows the gang's PodGroup; empty means the cluster's own. */}}
+{{- define "rankzero.schedulerName" -}}
+{{- $ofGang := dict "volcano" "volcano" "coscheduling" "scheduler-plugins-scheduler" }}
+{{- .Values.scheduling.schedulerName | default (get $ofGang .Values.scheduling.gang) }}
 {{- end }}

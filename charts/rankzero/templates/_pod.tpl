@@ -8,10 +8,10 @@ The pod template that every kind of workload shares. Takes a dict:
 {{- $values := .root.Values -}}
 metadata:
   labels:
-    {{- merge (include "rankzero.selectorLabels" .root | fromYaml) $values.podLabels | toYaml | nindent 4 }}
-  {{- with $values.podAnnotations }}
+    {{- include "rankzero.podLabels" .root | nindent 4 }}
+  {{- with include "rankzero.podAnnotations" .root }}
   annotations:
-    {{- toYaml . | nindent 4 }}
+    {{- . | nindent 4 }}
   {{- end }}
 spec:
   serviceAccountName: {{ include "rankzero.serviceAccountName" .root | quote }}

@@ -17,6 +17,20 @@
 {{- end }}
 {{- end }}
 
+{{- $host := get .scheduling.nodeSelector "kubernetes.io/hostname" }}
+{{- if and $host (gt (int .nodes) 1) }}
+{{- $errors = append $errors (printf "scheduling.nodeSelector[kubernetes.io/hostname] is %s but nodes is %d, and a machine takes one pod of the release: set nodes to 1 or choose a label that %d machines carry" $host (int .nodes) (int .nodes)) }}
+{{- end }}
+{{- if and $host (has $host .scheduling.avoidNodes) }}
+{{- $errors = append $errors (printf "scheduling.nodeSelector[kubernetes.io/hostname] is %s, which scheduling.avoidNodes forbids: remove it from one of them" $host) }}
+{{- end }}
+{{- if eq .scheduling.topology.key "kubernetes.io/hostname" }}
+{{- $errors = append $errors "scheduling.topology.key is kubernetes.io/hostname, and pods of a release never share a node: name the label of a rack or network block" }}
+{{- end }}
+{{- if and .scheduling.nodeProfileHash (ne (toString .scheduling.nodeProfile) "required") }}
+{{- $errors = append $errors (printf "scheduling.nodeProfileHash is %s but scheduling.nodeProfile is %v, which admits nodes without it: set nodeProfile to required or remove the hash" .scheduling.nodeProfileHash (ternary .scheduling.nodeProfile "off" (kindIs "string" .scheduling.nodeProfile))) }}
+{{- end }}
+
 {{- end }}
 {{- toJson $errors }}
 {{- end }}

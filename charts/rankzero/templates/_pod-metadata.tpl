@@ -1,0 +1,26 @@
+{{/* Labels of the pods: those by which the chart finds them, its gang's and the user's. */}}
+{{- define "rankzero.podLabels" -}}
+{{- $labels := include "rankzero.selectorLabels" . | fromYaml }}
+{{- $labels = merge $labels (include "rankzero.gang.podLabels" . | fromYaml) .Values.podLabels }}
+{{- toYaml $labels }}
+{{- end }}
+
+{{/* Annotations of the pods; empty without any. */}}
+{{- define "rankzero.podAnnotations" -}}
+{{- with merge (include "rankzero.gang.podAnnotations" . | fromYaml) .Values.podAnnotations }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* metadata of the object that owns the pods. */}}
+{{- define "rankzero.workloadMetadata" -}}
+{{ include "rankzero.metadata" . }}
+{{- with .Values.scheduling.kueue }}
+{{- with .queue }}
+  kueue.x-k8s.io/queue-name: {{ . | quote }}
+{{- end }}
+{{- with .priorityClass }}
+  kueue.x-k8s.io/priority-class: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
