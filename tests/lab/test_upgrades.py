@@ -1,0 +1,191 @@
+"""Upgrades, rollbacks and comparisons of real releases on the real API, by Helm itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from rankzero import contract
+from rankzero.cluster.api import connect
+from rankzero.cluster.effects import Effect
+from rankzero.cluster.run import Run
+from scripts import command
+from scripts.cache import REPO
+from scripts.command import CommandError
+from scripts.drill import ground as grounds
+from scripts.drill.ground import Ground
+from scripts.drill.release import CLAIM, NAME, Release
+from scripts.generate import upgrades
+from scripts.lab import surroundings
+from scripts.stages import Stages
+from tests.lab.conftest import Namespace
+from tests.waiting import until
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+ENDLESS = {"launch": {"args": ["--steps", "1000000", "--pace", "0.1"]}}
+TRAINS_WITHIN = 60.0
+GROWTH = {"checkpoints.size": "20Gi"}
+"""What becomes of it is for the storage class to say, and the lab's claims cannot grow."""
+
+
+@pytest.fixture(scope="module")
+def ground(lab: None) -> Ground:  # noqa: ARG001
+    """The local cluster with an image of the present code."""
+    return grounds.local(Stages(), "", ())
+
+
+@contextmanager
+def installed(ground: Ground) -> Iterator[Release]:
+    """A release that trains without end."""
+    release = Release(ground, "upgrade", ENDLESS)
+    release.create_namespace()
+    try:
+        release.install()
+        yield release
+    finally:
+        release.remove()
+
+
+class Training:
+    """What a release's run does, by rank 0's page."""
+
+    def __init__(self, release: Release) -> None:
+        self._run = Run(connect(release.ground.kubeconfig), release.namespace, NAME)
+
+    def uids(self) -> set[str]:
+        """The pods that there are."""
+        return {pod.uid for pod in self._run.pods()}
+
+    def group(self) -> dict[str, Any]:
+        """Empty while rank 0 does not answer."""
+        found: dict[str, Any] = (self._run.status() or {}).get("group", {})
+        return found
+
+    def step(self) -> int:
+        return int(self.group().get("progress", {}).get("step", 0))
+
+    def wait_for_step(self, step: int) -> None:
+        until(lambda: self.step() >= step, timeout=TRAINS_WITHIN, what=f"step {step}")
+
+    def wait_for_others_than(self, uids: set[str], *, after_step: int) -> None:
+        """Wait until new pods train beyond a step, and see that they have not begun anew."""
+
+        def first_step() -> int:
+            now, attempts = self.uids(), self.group().get("attempts") or [{"ended": 0}]
+            is_new = len(now) == 2 and not now & uids and "ended" not in attempts[-1]
+            return int(attempts[-1].get("first_step", 0)) if is_new else 0
+
+        assert until(first_step, timeout=TRAINS_WITHIN, what="new pods train") > after_step
+
+
+def helm(release: Release, *words: str) -> str:
+    return command.run(["helm", *words, "--namespace", release.namespace], env=surroundings.environment(), timeout=90)
+
+
+def diff(namespace: str, *words: str, **variables: str) -> tuple[int, str]:
+    """Status and words of `rankzero diff`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rankzero.cli", "diff", *words, "--namespace", namespace],
+        cwd=REPO,
+        env={**surroundings.environment(), "PYTHONPATH": os.pathsep.join(sys.path), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def upgraded(namespace: str, setting: str) -> tuple[int, str]:
+    return diff(namespace, NAME, "--reset-then-reuse-values", "--set-json", setting)
+
+
+def test_an_upgrade_a_refused_one_a_rollback_and_a_reinstall_all_go_on_from_the_checkpoints(ground: Ground) -> None:
+    """Known failures A13 and A14."""
+    with installed(ground) as release:
+        training = Training(release)
+        training.wait_for_step(12)
+
+        # a setting
+        status, said = upgraded(release.namespace, "train.logEverySteps=2")
+        assert (status, "restarts the group: StatefulSet drill" in said) == (contract.EXIT_DIFFERENT, True), said
+        uids, step = training.uids(), training.step()
+        release.upgrade("train.logEverySteps=2")
+        training.wait_for_others_than(uids, after_step=step)
+        assert diff(release.namespace, f"{NAME}@1", f"{NAME}@2")[0] == contract.EXIT_DIFFERENT
+        assert upgraded(release.namespace, "train.logEverySteps=2")[0] == contract.EXIT_OK
+
+        # a size that the claim cannot take
+        smaller = 'checkpoints.size="512Mi"'
+        status, said = upgraded(release.namespace, smaller)
+        assert (status, f"refused: PersistentVolumeClaim {CLAIM}" in said) == (contract.EXIT_NOT_BY_UPGRADE, True), said
+        uids = training.uids()
+        with pytest.raises(CommandError, match="field can not be less than"):
+            release.upgrade("train.logEverySteps=2", smaller)
+        training.wait_for_step(training.step() + 10)
+        assert training.uids() == uids
+
+        # back to the first
+        step = training.step()
+        helm(release, "rollback", NAME, "1")
+        training.wait_for_others_than(uids, after_step=step)
+        assert diff(release.namespace, NAME, f"{NAME}@1")[0] == contract.EXIT_OK
+
+        # out and in again
+        uids, step = training.uids(), training.step()
+        helm(release, "uninstall", NAME, "--wait")
+        until(lambda: not training.uids(), timeout=TRAINS_WITHIN, what="the pods are gone")
+        assert release.kubectl("get", "pvc", CLAIM, "--output", "name").strip() == f"persistentvolumeclaim/{CLAIM}"
+        release.install()
+        training.wait_for_others_than(uids, after_step=step)
+
+
+@pytest.mark.parametrize(
+    "base", [dict(base) for base in {tuple(one.base.items()): one.base for one in upgrades.EXAMPLES}.values()], ids=str
+)
+def test_the_api_refuses_what_the_guide_says_is_refused_and_nothing_else(
+    namespace: Namespace, base: Mapping[str, Any]
+) -> None:
+    """Known failure A13. No pod is ever started: no node has the label that they want."""
+    nowhere = {"scheduling.nodeSelector": {"example.com/no-such": "node"}}
+    apply(namespace, {**base, **nowhere})
+    for example in upgrades.EXAMPLES:
+        if example.base != base or example.change == GROWTH:
+            continue
+        is_refused = any(change.effect is Effect.REFUSED for change in upgrades.judged(example))
+        assert is_refused == (not accepts(namespace, {**base, **nowhere, **example.change})), example.change
+
+
+def apply(namespace: Namespace, settings: Mapping[str, Any], *options: str) -> None:
+    """Server-side, as Helm 4 does it."""
+    objects = upgrades.rendered(settings)
+    for one in objects:
+        one["metadata"]["namespace"] = namespace.name
+    bundle = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    namespace.kubectl("apply", "--server-side", "--filename", "-", *options, stdin=bundle)
+
+
+def accepts(namespace: Namespace, settings: Mapping[str, Any]) -> bool:
+    """Whether the API would take the objects, asked without changing any."""
+    try:
+        apply(namespace, settings, "--dry-run=server")
+    except CommandError as error:
+        if "orbidden" not in error.message:
+            raise
+        return False
+    return True
+
+
+def test_a_comparison_without_rights_says_which_are_needed(namespace: Namespace) -> None:
+    """Helm's records are Secrets."""
+    status, said = diff(namespace.name, NAME, f"{NAME}@1", HELM_KUBEASUSER="nobody")
+    assert status == 1
+    assert "secrets is forbidden" in said
+    assert "you need get and list of them" in said
