@@ -29,8 +29,11 @@ MEMORY = f"^{_ABOVE_0}(k|M|G|T|Ki|Mi|Gi|Ti)$"
 CPU = f"^({_ABOVE_0}|[1-9][0-9]*m)$"
 PATH = r"^(/\.?[A-Za-z0-9_][-.A-Za-z0-9_]*)+$"
 """Absolute path that is spelled one way only: without `.`, `..`, `//` and a `/` at the end."""
-AFFINITY = "V1Affinity"
-"""Definition of the API's type, see :mod:`scripts.generate.affinity`."""
+CIDR = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
+INTERFACES = r"^[A-Za-z0-9][-_.A-Za-z0-9]{0,14}(,[A-Za-z0-9][-_.A-Za-z0-9]{0,14})*$"
+"""Names of network interfaces, with commas: no prefixes, no `^` and `=`, which gloo does not know."""
+AFFINITY, EGRESS_RULE, INGRESS_RULE = "V1Affinity", "V1NetworkPolicyEgressRule", "V1NetworkPolicyIngressRule"
+"""Definitions of the API's types, see :mod:`scripts.generate.api_types`."""
 LARGEST_ID = 2**31 - 1
 """Of a user or group, in the Kubernetes API."""
 
@@ -61,6 +64,11 @@ def object_name(*, optional: bool = False, doc: str = "") -> Schema:
 def choice(*values: str) -> Schema:
     """One of these texts."""
     return {"type": "string", "enum": list(values)}
+
+
+def api_type(name: str) -> Schema:
+    """A type of the Kubernetes API, as it is."""
+    return {"type": "object", "$ref": f"#/$defs/{name}"}
 
 
 def whole(minimum: int, maximum: int | None = None) -> Schema:
@@ -114,6 +122,11 @@ DATASET = section(
     required=("name", "mountPath"),
 )
 
+SECRET_KEY = section(
+    {"secret": object_name(), "key": text(r"^[-._A-Za-z0-9]{1,253}$")},
+    required=("secret", "key"),
+)
+
 TOLERATION = section(
     {
         "key": text(KEY, optional=True, doc="Key of the taint; empty with `Exists` means every taint."),
@@ -142,9 +155,11 @@ FRAME: dict[str, Schema] = {
         {
             "gpus": whole(0, 256),
             "gpuResource": text(RESOURCE_NAME),
-            "cpu": {"type": ["string", "number"], "pattern": f"^$|{CPU}", "exclusiveMinimum": 0},
+            "cpu": {"type": ["string", "number"], "pattern": f"^$|^auto$|{CPU}", "exclusiveMinimum": 0},
             "cpuBurst": switch(),
             "memory": text(MEMORY, optional=True),
+            "guaranteed": switch(),
+            "hugepages": map_of_texts(names="^(2Mi|1Gi)$", values=r"^[1-9][0-9]*(Mi|Gi|Ti)$"),
         }
     ),
     "shm": section({"size": text(MEMORY, optional=True)}),
@@ -160,17 +175,43 @@ FRAME: dict[str, Schema] = {
     "datasets": list_of(DATASET),
     "network": section(
         {
-            "interface": text(r"^[^\s/]{1,15}$", optional=True),
+            "fabric": section(
+                {
+                    "preset": choice("auto", "ethernet", "infiniband", "roce", "nvlink-only"),
+                    "required": switch(),
+                    "devices": list_of(text(r"^[A-Za-z0-9][-_.A-Za-z0-9]*(:[0-9]+)?$")),
+                    "trafficClass": whole(-1, 255),
+                    "resource": section({"name": text(RESOURCE_NAME, optional=True), "count": whole(1, 256)}),
+                    "ipcLock": switch(),
+                }
+            ),
+            "interface": text(INTERFACES, optional=True),
+            "ipFamily": choice("", "IPv4", "IPv6"),
+            "secondary": list_of(text(rf"^({_LABEL}/)?{_DOMAIN}(@[a-z][-a-z0-9]{{0,14}})?$")),
             "hostNetwork": switch(),
+            "meshOptOut": switch(),
             "ncclDebug": choice("", "VERSION", "WARN", "INFO", "TRACE"),
             "env": map_of_texts(names=VARIABLE),
         }
     ),
+    "networkPolicy": section(
+        {
+            "enabled": switch(),
+            "statusFromAnywhere": switch(),
+            "ingress": list_of(api_type(INGRESS_RULE)),
+            "egress": section({"restricted": switch(), "rules": list_of(api_type(EGRESS_RULE))}),
+        }
+    ),
+    "secretEnv": {
+        "type": "object",
+        "additionalProperties": False,
+        "patternProperties": {VARIABLE: SECRET_KEY},
+    },
     "scheduling": section(
         {
             "nodeSelector": map_of_texts(KEY, LABEL_VALUE),
             "tolerations": list_of(TOLERATION),
-            "affinity": {"type": "object", "$ref": f"#/$defs/{AFFINITY}"},
+            "affinity": api_type(AFFINITY),
             "avoidNodes": {**list_of(object_name()), "uniqueItems": True},
             "topology": section({"key": text(KEY, optional=True), "mode": choice("preferred", "required")}),
             "priorityClassName": object_name(optional=True),

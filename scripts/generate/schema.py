@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from rankzero.config import LaunchConfig, TrainConfig, camel
 from rankzero.errors import ConfigError
-from scripts.generate import affinity, files
+from scripts.generate import api_types, files
 from scripts.generate.comments import load_values, read_comments
 from scripts.generate.frame import FRAME, Schema, section
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-SET_BY_CHART = ("nodes", "procs_per_node")
+SET_BY_CHART = ("nodes", "procs_per_node", "fabric")
 """Settings of the launcher that are no key below ``launch`` but values of their own."""
 
 PLAIN_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
@@ -47,7 +47,7 @@ def values_schema() -> Schema:
         "type": "object",
         "description": "Helm adds this key where the chart is a dependency of another; it is not read.",
     }
-    return {"$schema": DIALECT, "title": "Values of the rankzero chart", **schema, "$defs": affinity.definitions()}
+    return {"$schema": DIALECT, "title": "Values of the rankzero chart", **schema, "$defs": api_types.definitions()}
 
 
 def whole_number_of_pods() -> Schema:

@@ -12,6 +12,7 @@ from tests.chart import custom_resources
 
 MODELS = {
     "ConfigMap": "V1ConfigMap",
+    "NetworkPolicy": "V1NetworkPolicy",
     "PersistentVolumeClaim": "V1PersistentVolumeClaim",
     "PodDisruptionBudget": "V1PodDisruptionBudget",
     "PodGroup": "V1beta1PodGroup",

@@ -81,13 +81,17 @@ def trainer(manifests: list[Manifest]) -> Manifest:
 
 
 def environment(manifests: list[Manifest]) -> dict[str, str]:
-    """The container's variables; one from the downward API appears as its field path."""
+    """The container's variables; one from the downward API appears as its field path, one from a Secret as NAME/KEY."""
     pairs = [(entry["name"], entry) for entry in trainer(manifests)["env"]]
     assert len(dict(pairs)) == len(pairs), "a variable is set twice"
-    return {
-        name: entry["value"] if "value" in entry else entry["valueFrom"]["fieldRef"]["fieldPath"]
-        for name, entry in pairs
-    }
+    return {name: entry["value"] if "value" in entry else _source(entry["valueFrom"]) for name, entry in pairs}
+
+
+def _source(value_from: Manifest) -> str:
+    if "secretKeyRef" in value_from:
+        return "{name}/{key}".format(**value_from["secretKeyRef"])
+    path: str = value_from["fieldRef"]["fieldPath"]
+    return path
 
 
 def run_config(manifests: list[Manifest], folder: Path) -> config.RunConfig:

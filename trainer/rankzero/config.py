@@ -81,6 +81,15 @@ class StallConfig:
 
 
 @dataclass(frozen=True)
+class FabricConfig:
+    """What network.fabric of the chart promises about the way to the other machines."""
+
+    preset: Literal["auto", "infiniband", "roce"] = bounded("auto", doc="Kind of fabric; auto promises nothing.")
+    required: bool = bounded(False, doc="Do not train without it.")
+    devices: tuple[str, ...] = bounded((), doc="RDMA devices to use, `NAME` or `NAME:PORT`; empty means all.")
+
+
+@dataclass(frozen=True)
 class LaunchConfig:
     """What ``rankzero launch`` starts and how long it waits. Times are seconds."""
 
@@ -139,6 +148,9 @@ class LaunchConfig:
         minimum=1,
         maximum=2**20,
         doc="Newest attempts whose output and stacks stay on the checkpoint volume; those of the first stay too.",
+    )
+    fabric: FabricConfig = field(
+        default_factory=FabricConfig, metadata={"doc": "The fabric between machines, from network.fabric."}
     )
     stall: StallConfig = field(
         default_factory=StallConfig, metadata={"doc": "When an attempt without progress is ended and tried again."}

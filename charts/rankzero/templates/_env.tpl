@@ -26,22 +26,35 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
 {{ include "rankzero.env.field" (list "RANKZERO_POD_UID" "metadata.uid") }}
 {{ include "rankzero.env.field" (list "RANKZERO_POD_IP" "status.podIP") }}
 {{ include "rankzero.env.field" (list "RANKZERO_NODE_NAME" "spec.nodeName") }}
+{{- with include "rankzero.fabricEnv" .root | trim }}
+{{ . }}
+{{- end }}
 {{- with .root.Values.network }}
 {{- with .interface }}
-- name: NCCL_SOCKET_IFNAME
-  value: {{ . | quote }}
-- name: GLOO_SOCKET_IFNAME
-  value: {{ . | quote }}
+# Here too the = takes names whole; gloo always does.
+{{ include "rankzero.env.value" (list "NCCL_SOCKET_IFNAME" (print "=" .)) }}
+{{ include "rankzero.env.value" (list "GLOO_SOCKET_IFNAME" .) }}
 {{- end }}
 {{- with .ncclDebug }}
-- name: NCCL_DEBUG
-  value: {{ . | quote }}
+{{ include "rankzero.env.value" (list "NCCL_DEBUG" .) }}
 {{- end }}
 {{- range $name, $value := .env }}
+{{ include "rankzero.env.value" (list $name $value) }}
+{{- end }}
+{{- end }}
+{{- range $name, $from := .root.Values.secretEnv }}
 - name: {{ $name | quote }}
-  value: {{ $value | quote }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $from.secret | quote }}
+      key: {{ $from.key | quote }}
 {{- end }}
 {{- end }}
+
+{{/* One variable with its value. */}}
+{{- define "rankzero.env.value" -}}
+- name: {{ index . 0 | quote }}
+  value: {{ index . 1 | quote }}
 {{- end }}
 
 {{/* One variable from the downward API. */}}

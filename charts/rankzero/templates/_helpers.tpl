@@ -56,6 +56,9 @@ labels:
 {{- if .Values.network.hostNetwork }}
 {{- $shape = merge $shape (include "rankzero.ports" . | fromJson) }}
 {{- end }}
+{{- with include "rankzero.fabricConfig" . }}
+{{- $_ := set $shape "fabric" (fromJson .) }}
+{{- end }}
 {{- dict "launch" (merge $shape .Values.launch) "train" .Values.train | toYaml }}
 {{- end }}
 

@@ -1,13 +1,15 @@
-{{/* Labels of the pods: those by which the chart finds them, its gang's and the user's. */}}
+{{/* Labels of the pods: those by which the chart finds them, its gang's, the user's and its network's. */}}
 {{- define "rankzero.podLabels" -}}
 {{- $labels := include "rankzero.selectorLabels" . | fromYaml }}
 {{- $labels = merge $labels (include "rankzero.gang.podLabels" . | fromYaml) .Values.podLabels }}
+{{- $labels = merge $labels (include "rankzero.network.podLabels" . | fromYaml) }}
 {{- toYaml $labels }}
 {{- end }}
 
 {{/* Annotations of the pods; empty without any. */}}
 {{- define "rankzero.podAnnotations" -}}
-{{- with merge (include "rankzero.gang.podAnnotations" . | fromYaml) .Values.podAnnotations }}
+{{- $annotations := merge (include "rankzero.gang.podAnnotations" . | fromYaml) .Values.podAnnotations }}
+{{- with merge $annotations (include "rankzero.network.podAnnotations" . | fromYaml) }}
 {{- toYaml . }}
 {{- end }}
 {{- end }}

@@ -31,19 +31,7 @@ spec:
     {{- end }}
   {{- end }}
   securityContext:
-    runAsNonRoot: true
-    {{- with $values.securityContext }}
-    runAsUser: {{ .runAsUser | int64 }}
-    runAsGroup: {{ .runAsGroup | int64 }}
-    fsGroup: {{ .fsGroup | int64 }}
-    {{- with .supplementalGroups }}
-    supplementalGroups: {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- end }}
-    # Without it the kubelet walks through all checkpoints at every start.
-    fsGroupChangePolicy: OnRootMismatch
-    seccompProfile:
-      type: RuntimeDefault
+    {{- include "rankzero.podSecurityContext" .root | nindent 4 }}
   containers:
     {{- include "rankzero.trainer" . | nindent 4 }}
   volumes:

@@ -28,35 +28,7 @@
     failureThreshold: 6
   terminationMessagePolicy: FallbackToLogsOnError
   securityContext:
-    allowPrivilegeEscalation: false
-    readOnlyRootFilesystem: true
-    capabilities:
-      drop: [ALL]
+    {{- include "rankzero.containerSecurityContext" .root | nindent 4 }}
   volumeMounts:
     {{- include "rankzero.volumeMounts" .root | nindent 4 }}
-{{- end }}
-
-{{/* GPUs, CPU and memory of a pod; empty when nothing is asked for. */}}
-{{- define "rankzero.resources" -}}
-{{- $limits := dict }}
-{{- $requests := dict }}
-{{- with .Values.resources }}
-{{- if .gpus }}
-{{- $_ := set $limits .gpuResource (int .gpus) }}
-{{- end }}
-{{- with .memory }}
-{{- $_ := set $limits "memory" . }}
-{{- end }}
-{{- if .cpu }}
-{{- $_ := set (ternary $requests $limits .cpuBurst) "cpu" (toString .cpu) }}
-{{- end }}
-{{- end }}
-{{- with $limits }}
-limits:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with merge $requests $limits }}
-requests:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
 {{- end }}

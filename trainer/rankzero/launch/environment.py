@@ -64,7 +64,7 @@ def worker_environments(
     if launch.stall.enabled:
         shared[contract.ENV_COLLECTIVE_TIMEOUT] = str(launch.stall.longest + COLLECTIVE_MARGIN)
     if interface:
-        shared.setdefault("NCCL_SOCKET_IFNAME", interface)
+        shared.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
         shared.setdefault("GLOO_SOCKET_IFNAME", interface)
     return [
         {**shared, **_rank(identity.node_rank * launch.procs_per_node + local, local, folder)}

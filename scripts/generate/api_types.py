@@ -1,4 +1,4 @@
-"""The types below ``scheduling.affinity`` as schema definitions, from the official Kubernetes client."""
+"""Types of the Kubernetes API that stand in the values as they are, from the official client, as schema definitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from kubernetes import client
 
 from scripts.generate.frame import (
     AFFINITY,
+    CIDR,
     DNS_LABEL,
+    EGRESS_RULE,
+    INGRESS_RULE,
     KEY,
     LABEL_VALUE,
     Schema,
@@ -20,6 +23,7 @@ from scripts.generate.frame import (
     whole,
 )
 
+ROOTS = (AFFINITY, EGRESS_RULE, INGRESS_RULE)
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NODE_FIELD = section(
     {
@@ -32,11 +36,17 @@ NODE_FIELD = section(
 
 # What the API server checks beyond the types. https://kubernetes.io/docs/reference/kubernetes-api/
 CHECKS: dict[str, dict[str, Schema]] = {
+    "V1IPBlock": {"cidr": text(CIDR), "except": list_of(text(CIDR))},
     "V1LabelSelector": {"matchLabels": map_of_texts(KEY, LABEL_VALUE)},
     "V1LabelSelectorRequirement": {
         "key": text(KEY),
         "operator": choice(*OPERATORS),
         "values": list_of(text(LABEL_VALUE)),
+    },
+    "V1NetworkPolicyPort": {
+        "protocol": choice("TCP", "UDP", "SCTP"),
+        "port": {"type": ["integer", "string"], "minimum": 1, "maximum": 65535, "pattern": DNS_LABEL},
+        "endPort": whole(1, 65535),
     },
     "V1NodeSelector": {"nodeSelectorTerms": {"minItems": 1}},
     "V1NodeSelectorRequirement": {
@@ -65,6 +75,11 @@ REQUIREMENT: Schema = {
 }
 RELATIONS: dict[str, Schema] = {
     "V1LabelSelectorRequirement": REQUIREMENT,
+    "V1NetworkPolicyPeer": {
+        "minProperties": 1,
+        "dependentSchemas": {"ipBlock": {"maxProperties": 1}},
+    },
+    "V1NetworkPolicyPort": {"dependentRequired": {"endPort": ["port"]}},
     "V1NodeSelectorRequirement": REQUIREMENT,
     "V1PodAffinityTerm": {
         "dependentRequired": {"matchLabelKeys": ["labelSelector"], "mismatchLabelKeys": ["labelSelector"]}
@@ -73,9 +88,11 @@ RELATIONS: dict[str, Schema] = {
 
 
 def definitions() -> dict[str, Schema]:
-    """The schema's ``$defs``: ``V1Affinity`` and every type below it, closed and checked as the API server does."""
-    root: Schema = client.V1Affinity.model_json_schema(by_alias=True)
-    types: dict[str, Schema] = {AFFINITY: root, **root.pop("$defs")}
+    """The schema's ``$defs``: every type of :data:`ROOTS` and below, closed and checked as the API server does."""
+    types: dict[str, Schema] = {}
+    for name in ROOTS:
+        root: Schema = getattr(client, name).model_json_schema(by_alias=True)
+        types |= {**root.pop("$defs"), name: root}
     return {
         name: {**_definition(types[name], CHECKS.get(name, {})), **RELATIONS.get(name, {})} for name in sorted(types)
     }
@@ -88,6 +105,6 @@ def _definition(model: Schema, checks: dict[str, Schema]) -> Schema:
 
 def _type(part: Schema) -> Schema:
     """Only the type: without the prose, and without the client's null, which Helm's values never hold."""
-    (kept,) = (option for option in part.get("anyOf", [part]) if option.get("type") != "null")
+    kept, *_ = (option for option in part.get("anyOf", [part]) if option.get("type") != "null")
     words: dict[str, Any] = {word: kept[word] for word in ("type", "$ref", "additionalProperties") if word in kept}
     return {**words, "items": _type(kept["items"])} if "items" in kept else words

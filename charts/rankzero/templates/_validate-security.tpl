@@ -1,0 +1,40 @@
+{{/* Secrets and the NetworkPolicy. */}}
+{{- define "rankzero.validate.security" -}}
+{{- $errors := list }}
+{{- with .Values }}
+
+{{- range $variable, $value := .network.env }}
+{{- $named := regexMatch "(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|(API|ACCESS|SECRET_ACCESS|PRIVATE|SIGNING)_?KEY)$" $variable }}
+{{- $shaped := regexMatch "^(hf_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ|-----BEGIN )" $value }}
+{{- if and $value (or $named $shaped) }}
+{{- $errors = append $errors (printf "network.env.%s looks like a secret, which everybody would read in the release: put it into a Secret and refer to that, secretEnv.%s: {secret: NAME, key: KEY}" $variable $variable) }}
+{{- end }}
+{{- end }}
+{{- range $variable, $_ := .secretEnv }}
+{{- if hasKey $.Values.network.env $variable }}
+{{- $errors = append $errors (printf "secretEnv.%s is set, and network.env.%s too: remove one of them" $variable $variable) }}
+{{- end }}
+{{- if regexMatch "^(RANKZERO_|TORCHELASTIC_|NCCL_|GLOO_|(MASTER_(ADDR|PORT)|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE))$)" $variable }}
+{{- $errors = append $errors (printf "secretEnv.%s is set, which chart and launcher set themselves: remove it" $variable) }}
+{{- end }}
+{{- end }}
+
+{{- with .networkPolicy }}
+{{- $asked := or .ingress .egress.restricted .egress.rules }}
+{{- if and $asked (not .enabled) }}
+{{- $errors = append $errors "networkPolicy has rules but networkPolicy.enabled is false: set it to true or remove them" }}
+{{- end }}
+{{- if and $asked $.Values.network.hostNetwork }}
+{{- $errors = append $errors "networkPolicy has rules but network.hostNetwork is on, where no NetworkPolicy counts: remove them and close the network of the nodes" }}
+{{- end }}
+{{- if and .egress.rules (not .egress.restricted) }}
+{{- $errors = append $errors "networkPolicy.egress.rules are set but networkPolicy.egress.restricted is false, so all egress is allowed: set it to true or remove them" }}
+{{- end }}
+{{- if and .egress.restricted (not .egress.rules) (eq (include "rankzero.mountsToken" $) "true") }}
+{{- $errors = append $errors "networkPolicy.egress.restricted is true without rules, so the launcher cannot reach the API server to free the GPUs in the end: add its address to networkPolicy.egress.rules, e.g. {to: [{ipBlock: {cidr: 192.0.2.1/32}}], ports: [{port: 6443}]}, or set rbac.create to false" }}
+{{- end }}
+{{- end }}
+
+{{- end }}
+{{- toJson $errors }}
+{{- end }}

@@ -1,0 +1,125 @@
+"""What pods and NCCL are told about their networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chart.rendering import environment, minimal, only, pod_spec, render, run_config, trainer
+
+RDMA = {"name": "rdma/hca", "count": 2}
+
+
+def told(changes: dict[str, Any]) -> dict[str, str]:
+    """The variables of NCCL and gloo."""
+    found = environment(render(minimal(changes)))
+    return {name: value for name, value in found.items() if name.startswith(("NCCL_", "GLOO_"))}
+
+
+FABRICS: list[tuple[dict[str, Any], dict[str, str]]] = [
+    ({"preset": "auto"}, {}),
+    ({"preset": "ethernet"}, {"NCCL_NET": "Socket"}),
+    ({"preset": "nvlink-only"}, {"NCCL_NET": "Socket", "NCCL_P2P_LEVEL": "NVL"}),
+    ({"preset": "infiniband"}, {}),
+    ({"preset": "infiniband", "devices": ["mlx5_1", "mlx5_10:1"]}, {"NCCL_IB_HCA": "=mlx5_1,mlx5_10:1"}),
+    ({"preset": "roce", "trafficClass": 0}, {"NCCL_IB_TC": "0"}),
+    ({"preset": "infiniband", "required": True, "resource": RDMA}, {"NCCL_NET": "IB"}),
+    ({"preset": "roce", "required": True, "resource": RDMA}, {"NCCL_NET": "IB"}),
+]
+
+
+@pytest.mark.parametrize(("fabric", "variables"), FABRICS, ids=lambda case: str(case)[:50])
+def test_nccl_is_told_what_it_cannot_find_out_and_nothing_else(
+    fabric: dict[str, Any], variables: dict[str, str]
+) -> None:
+    """Known failure A19: with NCCL_NET it takes the network of that name or fails, it does not go over TCP."""
+    assert told({"network.fabric": fabric}) == variables
+
+
+def test_with_ipv6_service_nccl_and_roce_take_that_family() -> None:
+    """Known failure A20."""
+    changes = {"network": {"ipFamily": "IPv6", "fabric": {"preset": "roce"}}}
+    assert told(changes) == {"NCCL_SOCKET_FAMILY": "AF_INET6", "NCCL_IB_ADDR_FAMILY": "AF_INET6"}
+    service = only(render(minimal(changes)), "Service")["spec"]
+    assert (service["ipFamilyPolicy"], service["ipFamilies"]) == ("SingleStack", ["IPv6"])
+    assert told({"network.ipFamily": "IPv4"}) == {"NCCL_SOCKET_FAMILY": "AF_INET"}
+    assert "ipFamilies" not in only(render(minimal({})), "Service")["spec"]
+
+
+def test_several_interfaces_are_taken_by_their_whole_names() -> None:
+    """Known failure A18: NCCL reads a bare name as the beginning of one."""
+    found = told({"network.interface": "eth1,eth2"})
+    assert found == {"NCCL_SOCKET_IFNAME": "=eth1,eth2", "GLOO_SOCKET_IFNAME": "eth1,eth2"}
+
+
+@pytest.mark.parametrize("preset", ["auto", "ethernet", "nvlink-only"])
+def test_the_launcher_is_told_of_rdma_only(preset: str, tmp_path: Path) -> None:
+    fabric = {"preset": "roce", "required": True, "devices": ["mlx5_0"], "resource": RDMA}
+    told_of = run_config(render(minimal({"network.fabric": fabric})), tmp_path).launch.fabric
+    assert (told_of.preset, told_of.required, told_of.devices) == ("roce", True, ("mlx5_0",))
+    manifests = render(minimal({"network.fabric.preset": preset}))
+    assert "fabric" not in only(manifests, "ConfigMap")["data"]["train.yaml"]
+
+
+def test_the_capability_to_lock_memory_is_added_only_on_demand() -> None:
+    fabric = {"preset": "infiniband", "resource": RDMA}
+    without = trainer(render(minimal({"network.fabric": fabric})))["securityContext"]["capabilities"]
+    with_it = trainer(render(minimal({"network.fabric": {**fabric, "ipcLock": True}})))["securityContext"]
+    assert without == {"drop": ["ALL"]}
+    assert with_it["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert with_it["allowPrivilegeEscalation"] is False
+
+
+def metadata(changes: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels and annotations of the pods."""
+    found = only(render(minimal(changes)), "StatefulSet")["spec"]["template"]["metadata"]
+    return found["labels"], found.get("annotations", {})
+
+
+def test_service_meshes_are_kept_out_unless_the_values_want_them() -> None:
+    """Known failure A20: a sidecar breaks the connections of the store."""
+    labels, annotations = metadata({})
+    assert labels["sidecar.istio.io/inject"] == "false"
+    assert labels["istio.io/dataplane-mode"] == "none"
+    assert annotations == {"linkerd.io/inject": "disabled"}
+    labels, annotations = metadata({"network.meshOptOut": False})
+    assert not [label for label in labels if "istio" in label]
+    assert annotations == {}
+
+
+def test_labels_and_annotations_of_the_user_go_before_those_for_meshes() -> None:
+    labels, annotations = metadata(
+        {"podLabels": {"sidecar.istio.io/inject": "true"}, "podAnnotations": {"linkerd.io/inject": "enabled"}}
+    )
+    assert labels["sidecar.istio.io/inject"] == "true"
+    assert annotations == {"linkerd.io/inject": "enabled"}
+
+
+def test_further_networks_are_asked_of_multus_beside_the_users_own_annotations() -> None:
+    networks = ["rail-0", "fabric/rail-1", "fabric/rail-2@net3"]
+    _, annotations = metadata({"network.secondary": networks, "podAnnotations": {"example.com/a": "b"}})
+    assert annotations["k8s.v1.cni.cncf.io/networks"] == "rail-0,fabric/rail-1,fabric/rail-2@net3"
+    assert annotations["example.com/a"] == "b"
+
+
+def test_secrets_are_referred_to_and_never_rendered() -> None:
+    manifests = render(minimal({"secretEnv": {"HF_TOKEN": {"secret": "hub", "key": "token"}}}))
+    (entry,) = (entry for entry in trainer(manifests)["env"] if entry["name"] == "HF_TOKEN")
+    assert entry["valueFrom"] == {"secretKeyRef": {"name": "hub", "key": "token"}}
+
+
+def test_on_the_pods_network_everything_that_restricted_asks_for_is_there() -> None:
+    """The real admission says so in tests/lab/test_security.py."""
+    manifests = render(minimal({}))
+    pod = pod_spec(manifests)
+    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["seccompProfile"]["type"]) == (
+        True,
+        "RuntimeDefault",
+    )
+    assert trainer(manifests)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
