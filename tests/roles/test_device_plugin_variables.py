@@ -53,7 +53,8 @@ def on(expression: str, facts: dict[str, Any] = DGX, **more: Any) -> Any:
 
 
 def state(**more: Any) -> tuple[str, str]:
-    return on("__device_plugin_state", **more), on("__device_plugin_why", **more)
+    report = on("__device_plugin_report", **more)
+    return report["status"], report["why"]
 
 
 def test_a_node_that_offers_what_it_has_is_as_asked() -> None:

@@ -56,9 +56,7 @@ def test_every_machine_has_a_rail_for_each_gpu_and_a_page(sample: Any) -> None:
 
 
 def page(facts: dict[str, Any]) -> str:
-    report = on(
-        facts, "{'status': __node_profile_status, 'why': __node_profile_why, 'findings': __node_profile_findings}"
-    )
+    report = on(facts, "__node_profile_report")
     template = ROLE / "templates/passport.md.j2"
     return str(on(facts, f"lookup('ansible.builtin.template', '{template}')", node_profile_report=report))
 
@@ -109,14 +107,14 @@ def test_what_is_there_already_is_not_written_again() -> None:
     }
 
     assert on(facts, "__node_profile_as_asked", __node_profile_live=live) is True
-    assert on(facts, "__node_profile_status", __node_profile_live=live) == "ok"
+    assert on(facts, "__node_profile_report.status", __node_profile_live=live) == "ok"
 
 
 def test_a_node_that_lost_its_label_is_reported_by_the_name_of_what_it_lost() -> None:
     facts = load(DGX)
 
-    assert on(facts, "__node_profile_status") == "failed"
-    assert contract.LABEL_NODE_PROFILE in on(facts, "__node_profile_why")
+    assert on(facts, "__node_profile_report.status") == "failed"
+    assert contract.LABEL_NODE_PROFILE in on(facts, "__node_profile_report.why")
 
 
 def unlinked(facts: dict[str, Any]) -> dict[str, Any]:
@@ -138,8 +136,8 @@ def test_a_node_whose_training_interface_has_no_link_loses_its_label_and_the_run
 
     (obstacle,) = on(facts, "__node_profile_obstacles", **live)
     assert "carries training, has no link" in obstacle
-    assert on(facts, "__node_profile_status", **live) == "failed"
-    assert on(facts, "__node_profile_why", **live) == obstacle
+    assert on(facts, "__node_profile_report.status", **live) == "failed"
+    assert on(facts, "__node_profile_report.why", **live) == obstacle
 
 
 def test_a_node_that_the_cluster_calls_not_ready_has_no_label() -> None:
@@ -149,7 +147,7 @@ def test_a_node_that_the_cluster_calls_not_ready_has_no_label() -> None:
     assert on(facts, "__node_profile_obstacles", **live) == [
         "The cluster says that the node is not ready: container runtime is down"
     ]
-    assert on(facts, "__node_profile_status", **live) == "failed"
+    assert on(facts, "__node_profile_report.status", **live) == "failed"
 
 
 def test_a_node_that_was_left_cordoned_by_a_run_has_an_error_and_one_cordoned_by_others_waits() -> None:
@@ -157,9 +155,11 @@ def test_a_node_that_was_left_cordoned_by_a_run_has_an_error_and_one_cordoned_by
     others = {"__node_profile_live": earned(facts, cordoned=True)}
     ours = {"__node_profile_live": earned(facts, cordoned=True, annotations={"rankzero.io/cordoned": "true"})}
 
-    states = [on(facts, "[__node_profile_status, __node_profile_cordoned_by]", **live) for live in (others, ours)]
+    states = [
+        on(facts, "[__node_profile_report.status, __node_profile_cordoned_by]", **live) for live in (others, ours)
+    ]
     assert states == [["waiting", "others"], ["failed", "us"]]
-    assert "cordoned, by somebody else" in on(facts, "__node_profile_why", **others)
+    assert "cordoned, by somebody else" in on(facts, "__node_profile_report.why", **others)
     assert on(facts, "__node_profile_obstacles | length", **ours) == 1
 
 
@@ -173,7 +173,10 @@ def test_a_role_that_has_not_run_or_has_failed_keeps_the_label_off() -> None:
     assert on(facts, "__node_profile_obstacles", **live, **absent) == ["rdma has not run on the node"]
     assert on(facts, "__node_profile_failed", **live, **absent) == []
     assert on(facts, "__node_profile_failed", **live, **short) == ["device_plugin"]
-    assert on(facts, "__node_profile_why", **live, **short) == "no label while device_plugin: 7 of 8 GPUs are offered."
+    assert (
+        on(facts, "__node_profile_report.why", **live, **short)
+        == "no label while device_plugin: 7 of 8 GPUs are offered."
+    )
 
 
 def test_without_a_kubeconfig_nothing_of_the_cluster_is_missed_but_said() -> None:
@@ -182,7 +185,7 @@ def test_without_a_kubeconfig_nothing_of_the_cluster_is_missed_but_said() -> Non
     bare = {"machine_kubeconfig": "", "__node_profile_live": live}
 
     assert on(facts, "__node_profile_refusals", **bare) == []
-    assert on(facts, "__node_profile_status", **bare) == "ok"
+    assert on(facts, "__node_profile_report.status", **bare) == "ok"
     assert "machine_kubeconfig is empty" in on(facts, "__node_profile_findings[0].what", **bare)
 
 
