@@ -19,6 +19,8 @@ def render() -> str:
         "leaveMargin": contract.LEAVE_MARGIN,
         "firstStorePort": contract.FIRST_STORE_PORT,
         "lastStorePort": contract.LAST_STORE_PORT,
+        "podEndsRunGoesOn": list(contract.POD_ENDS_RUN_GOES_ON),
+        "podFailed": list(contract.POD_FAILED),
     }
     return (
         "{{/* Written by `python -m scripts.generate` from rankzero/config.py and contract.py; do not edit. */}}\n"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rankzero import contract
+
 Schema = dict[str, Any]
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -148,6 +150,14 @@ FRAME: dict[str, Schema] = {
             "digest": text(r"^sha256:[0-9a-f]{64}$", optional=True),
             "pullPolicy": choice("IfNotPresent", "Always", "Never"),
             "pullSecrets": list_of(object_name()),
+        }
+    ),
+    "workload": section(
+        {
+            "kind": choice(*contract.WORKLOAD_KINDS),
+            "backoffLimit": whole(0, 2**31 - 1),
+            "activeDeadlineSeconds": whole(0, 2**31 - 1),
+            "ttlSecondsAfterFinished": whole(0, 2**31 - 1),
         }
     ),
     "run": section({"id": text(DNS_NAME, longest=63)}),

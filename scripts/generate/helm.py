@@ -13,10 +13,12 @@ NAMESPACE = "research"
 """Any but `default`: a rendering that is right here has no literal namespace in it."""
 
 OPTIONAL_APIS = (
+    "kubeflow.org/v1/PyTorchJob",
     "kueue.x-k8s.io/v1beta2/LocalQueue",
     "scheduling.k8s.io/v1beta1/PodGroup",
     "scheduling.volcano.sh/v1beta1/PodGroup",
     "scheduling.x-k8s.io/v1alpha1/PodGroup",
+    "trainer.kubeflow.org/v1alpha1/TrainJob",
 )
 """What a cluster may serve beyond Kubernetes' own defaults: renderings here are for one that serves all of it."""
 

@@ -12,8 +12,10 @@ from tests.chart import custom_resources
 
 MODELS = {
     "ConfigMap": "V1ConfigMap",
+    "Job": "V1Job",
     "NetworkPolicy": "V1NetworkPolicy",
     "PersistentVolumeClaim": "V1PersistentVolumeClaim",
+    "Pod": "V1Pod",
     "PodDisruptionBudget": "V1PodDisruptionBudget",
     "PodGroup": "V1beta1PodGroup",
     "Role": "V1Role",
@@ -27,10 +29,24 @@ QUANTITIES = ("limits", "requests")
 
 
 def problems(manifest: dict[str, Any]) -> list[str]:
-    """Keys that the API does not know and values of another type, each with its path."""
+    """Keys that the API does not know and values of another type, each with its path.
+
+    Of kinds that are not Kubernetes' own only the parts that are.
+    """
     if custom_resources.known(manifest):
         return custom_resources.problems(manifest)
-    return list(_check(manifest, MODELS[manifest["kind"]], manifest["kind"]))
+    match manifest["kind"]:
+        case "PyTorchJob":
+            roles = manifest["spec"]["pytorchReplicaSpecs"].items()
+            parts = [(spec["template"], "V1PodTemplateSpec", role) for role, spec in roles]
+        case "TrainingRuntime":
+            jobs = manifest["spec"]["template"]["spec"]["replicatedJobs"]
+            parts = [(job["template"], "V1JobTemplateSpec", job["name"]) for job in jobs]
+        case "TrainJob":
+            parts = []
+        case kind:
+            parts = [(manifest, MODELS[kind], kind)]
+    return [problem for part in parts for problem in _check(*part)]
 
 
 def _check(value: Any, kind: str, path: str) -> Iterator[str]:

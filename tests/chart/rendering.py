@@ -20,6 +20,9 @@ from scripts.generate import files, helm
 Values = dict[str, Any]
 Manifest = dict[str, Any]
 
+WORKLOADS = ("StatefulSet", "Job", "Pod", "PyTorchJob", "TrainingRuntime")
+"""Kinds with the pods' template; that of a TrainJob is in its runtime."""
+
 MINIMAL: Values = yaml.safe_load((files.SCENARIOS / "minimal-values.yaml").read_text(encoding="utf-8"))
 
 
@@ -50,8 +53,9 @@ def render(
 
 
 def documents(text: str) -> list[Manifest]:
-    """The objects in a rendering."""
-    return [document for document in yaml.safe_load_all(text) if document]
+    """The objects in a rendering, those in a List as the others."""
+    loaded = [document for document in yaml.safe_load_all(text) if document]
+    return [one for document in loaded for one in (document["items"] if document["kind"] == "List" else [document])]
 
 
 def refusals(values: Values, *, release: str = "mnist", optional_apis: Sequence[str] = helm.OPTIONAL_APIS) -> list[str]:
@@ -67,22 +71,46 @@ def only(manifests: list[Manifest], kind: str) -> Manifest:
     return found
 
 
+def pod_templates(manifests: list[Manifest]) -> list[Manifest]:
+    """The templates of the pods, whatever they belong to; that of node rank 0 comes first."""
+    (workload,) = (manifest for manifest in manifests if manifest["kind"] in WORKLOADS)
+    spec = workload["spec"]
+    match workload["kind"]:
+        case "Pod":
+            return [workload]
+        case "PyTorchJob":
+            return [spec["pytorchReplicaSpecs"][role]["template"] for role in sorted(spec["pytorchReplicaSpecs"])]
+        case "TrainingRuntime":
+            return [job["template"]["spec"]["template"] for job in spec["template"]["spec"]["replicatedJobs"]]
+    return [spec["template"]]
+
+
 def pod_spec(manifests: list[Manifest]) -> Manifest:
-    """The pods' spec."""
-    spec: Manifest = only(manifests, "StatefulSet")["spec"]["template"]["spec"]
+    """The spec of node rank 0's pod."""
+    spec: Manifest = pod_templates(manifests)[0]["spec"]
     return spec
 
 
 def trainer(manifests: list[Manifest]) -> Manifest:
-    """The one container."""
-    (container,) = pod_spec(manifests)["containers"]
+    """The one container of node rank 0's pod."""
+    return container_of(pod_templates(manifests)[0])
+
+
+def container_of(template: Manifest) -> Manifest:
+    """The one container of a pod."""
+    (container,) = template["spec"]["containers"]
     found: Manifest = container
     return found
 
 
 def environment(manifests: list[Manifest]) -> dict[str, str]:
-    """The container's variables; one from the downward API appears as its field path, one from a Secret as NAME/KEY."""
-    pairs = [(entry["name"], entry) for entry in trainer(manifests)["env"]]
+    """The variables of node rank 0's container; one from the downward API appears as its field path."""
+    return variables(trainer(manifests))
+
+
+def variables(container: Manifest) -> dict[str, str]:
+    """A container's variables; one from the downward API appears as its field path, one from a Secret as NAME/KEY."""
+    pairs = [(entry["name"], entry) for entry in container["env"]]
     assert len(dict(pairs)) == len(pairs), "a variable is set twice"
     return {name: entry["value"] if "value" in entry else _source(entry["valueFrom"]) for name, entry in pairs}
 

@@ -25,7 +25,7 @@ def ports_of(manifests: list[Manifest], folder: Path) -> tuple[int, int]:
         contract.STATUS_PORT_NAME: launch.status_port,
     }
     (served,) = only(manifests, "Service")["spec"]["ports"]
-    assert (served["port"], served["targetPort"]) == (launch.rendezvous_port, contract.RENDEZVOUS_PORT_NAME)
+    assert served["port"] == launch.rendezvous_port
     probes = [probe for name, probe in container.items() if name.endswith("Probe")]
     assert {probe["httpGet"]["port"] for probe in probes} == {contract.STATUS_PORT_NAME}
     return launch.rendezvous_port, launch.status_port

@@ -220,18 +220,6 @@ def test_values_just_inside_the_rules_are_accepted(changes: dict[str, Any]) -> N
     assert render(minimal(changes))
 
 
-LONGEST = "a" * 52
-
-
-def test_a_release_name_that_breaks_the_63_characters_of_a_label_is_refused() -> None:
-    """Known failure A15: a revision's hash of up to 10 digits is appended to the StatefulSet's name in a label."""
-    assert len(f"{LONGEST}-{2**32 - 1}") == 63
-    assert render(minimal({"nodes": 10000}), release=LONGEST)
-    assert refusals(minimal({}), release=f"{LONGEST}a") == [
-        f"the release name {LONGEST}a has 53 characters, the most possible is 52: choose a shorter one"
-    ]
-
-
 @pytest.mark.parametrize("name", ["llama.3", "3b"])
 def test_a_release_name_that_is_no_host_name_is_refused(name: str) -> None:
     assert refusals(minimal({}), release=name) == [

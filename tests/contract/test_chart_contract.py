@@ -29,6 +29,7 @@ def test_the_environment_says_who_the_pod_is(manifests: list[Manifest]) -> None:
         contract.ENV_RANK0_HOST: "mnist-0.mnist",
         contract.ENV_STATE_ROOT: contract.STATE_ROOT,
         contract.ENV_GRACE_SECONDS: "60",
+        contract.ENV_FIRST_NODE_RANK: "0",
         contract.ENV_NODE_RANK: "metadata.labels['apps.kubernetes.io/pod-index']",
         contract.ENV_NAMESPACE: "metadata.namespace",
         contract.ENV_POD_NAME: "metadata.name",
@@ -68,7 +69,7 @@ def test_the_ports_are_the_launchers(manifests: list[Manifest]) -> None:
         contract.STATUS_PORT_NAME: contract.STATUS_PORT,
     }
     (port,) = only(manifests, "Service")["spec"]["ports"]
-    assert (port["name"], port["port"], port["targetPort"]) == ("rendezvous", contract.RENDEZVOUS_PORT, "rendezvous")
+    assert (port["name"], port["port"]) == (contract.RENDEZVOUS_PORT_NAME, contract.RENDEZVOUS_PORT)
 
 
 def test_container_labels_and_resources_carry_the_shared_names(manifests: list[Manifest]) -> None:

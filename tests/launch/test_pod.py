@@ -37,6 +37,20 @@ def test_a_node_rank_that_cannot_be_is_refused(value: str) -> None:
         from_environment({contract.ENV_NODE_RANK: value, contract.ENV_POD_IP: "10.0.0.1"}, nodes=2)
 
 
+@pytest.mark.parametrize(("first", "index", "rank"), [("", "1", 1), ("0", "2", 2), ("1", "0", 1), ("1", "1", 2)])
+def test_the_node_rank_is_the_index_after_the_first_of_its_template(first: str, index: str, rank: int) -> None:
+    """The workers of a PyTorchJob count from 0, after its master."""
+    environ = {contract.ENV_FIRST_NODE_RANK: first, contract.ENV_NODE_RANK: index, contract.ENV_POD_IP: "10.0.0.1"}
+    assert from_environment(environ, nodes=3).node_rank == rank
+
+
+@pytest.mark.parametrize(("first", "index"), [("1", "2"), ("x", "0"), ("-1", "1")])
+def test_a_first_node_rank_that_leads_out_of_the_group_is_refused(first: str, index: str) -> None:
+    environ = {contract.ENV_FIRST_NODE_RANK: first, contract.ENV_NODE_RANK: index, contract.ENV_POD_IP: "10.0.0.1"}
+    with pytest.raises(ConfigError, match=f"RANKZERO_NODE_RANK is '{index}' after RANKZERO_FIRST_NODE_RANK '{first}'"):
+        from_environment(environ, nodes=3)
+
+
 def test_several_nodes_need_an_address_that_the_others_reach() -> None:
     with pytest.raises(ConfigError, match="RANKZERO_POD_IP is not set and the run has 2 nodes"):
         from_environment({contract.ENV_NODE_RANK: "0"}, nodes=2)

@@ -23,7 +23,9 @@ ENV_WORKLOAD = "RANKZERO_WORKLOAD"
 ENV_RANK0_HOST = "RANKZERO_RANK0_HOST"
 """DNS name of the pod with node rank 0, without a cluster domain."""
 ENV_NODE_RANK = "RANKZERO_NODE_RANK"
-"""The pod's index, 0 to nodes - 1."""
+"""The pod's index among those of its template, from 0."""
+ENV_FIRST_NODE_RANK = "RANKZERO_FIRST_NODE_RANK"
+"""The node rank of index 0; a PyTorchJob has two templates, of which that of its workers begins at 1."""
 ENV_STATE_ROOT = "RANKZERO_STATE_ROOT"
 """Mount path of the checkpoint volume; the state directory lies below it."""
 ENV_GRACE_SECONDS = "RANKZERO_GRACE_SECONDS"
@@ -42,6 +44,7 @@ CHART_ENV = (
     ENV_WORKLOAD,
     ENV_RANK0_HOST,
     ENV_NODE_RANK,
+    ENV_FIRST_NODE_RANK,
     ENV_STATE_ROOT,
     ENV_GRACE_SECONDS,
     ENV_POD_NAME,
@@ -69,6 +72,8 @@ STATUS_PORT = 29510
 """Every launcher serves /healthz, /readyz and /status here unless the values name another."""
 RENDEZVOUS_PORT_NAME, STATUS_PORT_NAME = "rendezvous", "status"
 """Names of these ports in the container."""
+PYTORCHJOB_PORT_NAME = "pytorchjob-port"
+"""The former's name in a PyTorchJob: without a port of that name its operator adds one of its own choice."""
 FIRST_STORE_PORT, LAST_STORE_PORT = 20000, 29499
 """The launcher of node rank 0 takes a free one of these for the store of each attempt's PyTorch. They are below
 PyTorch's customary rendezvous port and Kubernetes' node ports (30000-32767)."""
@@ -160,6 +165,14 @@ EXIT_INTERNAL = 70
 EXIT_REQUEUE = 75
 """Stopped from outside (preemption); a later attempt resumes from the last checkpoint."""
 
+POD_ENDS_RUN_GOES_ON = (EXIT_RANK0_UNREACHABLE, EXIT_REQUEUE)
+"""A Job replaces a pod that ends with one of these, however often: nothing is wrong with it or with the script."""
+POD_FAILED = (EXIT_PREFLIGHT, EXIT_INTERNAL, 134, 135, 137, 139, 143)
+"""A Job replaces a pod that ends with one of these as often as workload.backoffLimit says; the last ones are those of
+a launcher that a signal ended, SIGKILL for want of memory among them. With any other code the whole run has ended."""
+EXIT_REPLACE = 143
+"""Stands for all of these in a PyTorchJob, whose operator replaces a pod for codes from 128 on only."""
+
 # --- Exit codes of `rankzero diff`, beside EXIT_OK for no difference and 1 for an error -------------------
 
 EXIT_DIFFERENT = 3
@@ -178,7 +191,11 @@ LEAVE_MARGIN = 10
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 APP_NAME = "rankzero"
+WORKLOAD_KINDS = ("StatefulSet", "Job", "Pod", "PyTorchJob", "TrainJob")
+"""Kinds of object that the pods can belong to."""
 CONTAINER_NAME = "trainer"
+PYTORCHJOB_CONTAINER_NAME, TRAINJOB_CONTAINER_NAME = "pytorch", "node"
+"""Its name where an operator finds the container by it."""
 
 EVENT_SUCCEEDED = "TrainingSucceeded"
 EVENT_FAILED = "TrainingFailed"

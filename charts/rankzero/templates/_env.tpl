@@ -13,14 +13,21 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
 - name: RANKZERO_RUN_ID
   value: {{ .root.Values.run.id | quote }}
 - name: RANKZERO_WORKLOAD
-  value: {{ printf "%s/%s" .kind $release.Name | quote }}
+  value: {{ printf "%s/%s" .root.Values.workload.kind $release.Name | quote }}
 - name: RANKZERO_RANK0_HOST
-  value: {{ printf "%s-0.%s" $release.Name $release.Name | quote }}
+  value: {{ include "rankzero.rank0Host" .root | quote }}
 - name: RANKZERO_STATE_ROOT
   value: /checkpoints
 - name: RANKZERO_GRACE_SECONDS
   value: {{ .root.Values.terminationGracePeriodSeconds | int | quote }}
+- name: RANKZERO_FIRST_NODE_RANK
+  value: {{ .firstNodeRank | default 0 | quote }}
+{{- if .nodeRankField }}
 {{ include "rankzero.env.field" (list "RANKZERO_NODE_RANK" .nodeRankField) }}
+{{- else }}
+- name: RANKZERO_NODE_RANK
+  value: "0"
+{{- end }}
 {{ include "rankzero.env.field" (list "RANKZERO_NAMESPACE" "metadata.namespace") }}
 {{ include "rankzero.env.field" (list "RANKZERO_POD_NAME" "metadata.name") }}
 {{ include "rankzero.env.field" (list "RANKZERO_POD_UID" "metadata.uid") }}

@@ -20,7 +20,7 @@ and, 4000 above, 16000-19999. That is below the ports that launchers choose (ran
 {{- $ports := include "rankzero.ports" . | fromJson }}
 {{- range $name := list "rendezvous" "status" }}
 {{- $port := get $ports (printf "%sPort" $name) | int }}
-- name: {{ $name }}
+- name: {{ include "rankzero.portName" (list $ $name) }}
   containerPort: {{ $port }}
   {{- if $.Values.network.hostNetwork }}
   # The API would fill it in, and keep it when the release leaves the network of the nodes.

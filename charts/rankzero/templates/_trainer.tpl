@@ -1,6 +1,6 @@
 {{/* The one container. Takes the same dict as rankzero.podTemplate. */}}
 {{- define "rankzero.trainer" -}}
-- name: trainer
+- name: {{ include "rankzero.containerName" .root }}
   image: {{ include "rankzero.image" .root | quote }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy | quote }}
   command: [rankzero, launch]
@@ -16,10 +16,12 @@
     httpGet: {path: /healthz, port: status}
     periodSeconds: 2
     failureThreshold: 60
+  {{- if not .readyAtOnce }}
   readinessProbe:
     httpGet: {path: /readyz, port: status}
     periodSeconds: 5
     timeoutSeconds: 5
+  {{- end }}
   # The launcher answers from its own process, however busy the ranks are.
   livenessProbe:
     httpGet: {path: /healthz, port: status}

@@ -3,10 +3,11 @@
 {{- $errors := list }}
 {{- with .Values }}
 
-{{- /* The release's name becomes a DNS label, and with a revision's hash of up to 10 digits a label of 63. */}}
+{{- /* Host names and labels of the pods begin with the release's name, and end at 63 characters. */}}
 {{- $name := $.Release.Name }}
-{{- if gt (len $name) 52 }}
-{{- $errors = append $errors (printf "the release name %s has %d characters, the most possible is 52: choose a shorter one" $name (len $name)) }}
+{{- $most := sub 63 (include "rankzero.longestSuffix" $ | len) }}
+{{- if gt (len $name) $most }}
+{{- $errors = append $errors (printf "the release name %s has %d characters, the most possible for a %s is %d: choose a shorter one" $name (len $name) .workload.kind $most) }}
 {{- end }}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
 {{- $errors = append $errors (printf "the release name %s cannot be part of a host name: use a-z, 0-9 and -, beginning with a letter" $name) }}

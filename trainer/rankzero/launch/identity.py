@@ -85,6 +85,7 @@ def _component(environ: Mapping[str, str], name: str, default: str) -> str:
 
 def _node_rank(environ: Mapping[str, str], nodes: int) -> int:
     text = environ.get(contract.ENV_NODE_RANK, "")
+    first = environ.get(contract.ENV_FIRST_NODE_RANK) or "0"
     if not text:
         if nodes == 1:
             return 0
@@ -92,12 +93,13 @@ def _node_rank(environ: Mapping[str, str], nodes: int) -> int:
             f"{contract.ENV_NODE_RANK} is not set and the run has {nodes} nodes",
             hint="the chart fills it from the pod's index; Kubernetes before 1.28 does not label pods with it",
         )
-    if not text.isdecimal() or int(text) >= nodes:
+    if not (text.isdecimal() and first.isdecimal() and int(first) + int(text) < nodes):
+        after = f" after {contract.ENV_FIRST_NODE_RANK} {first!r}" if first != "0" else ""
         raise ConfigError(
-            f"{contract.ENV_NODE_RANK} is {text!r}",
-            hint=f"a whole number from 0 to {nodes - 1}: the run has {nodes} nodes",
+            f"{contract.ENV_NODE_RANK} is {text!r}{after}",
+            hint=f"together a whole number from 0 to {nodes - 1}: the run has {nodes} nodes",
         )
-    return int(text)
+    return int(first) + int(text)
 
 
 def _grace_seconds(environ: Mapping[str, str]) -> int | None:
