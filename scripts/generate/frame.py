@@ -31,6 +31,8 @@ MEMORY = f"^{_ABOVE_0}(k|M|G|T|Ki|Mi|Gi|Ti)$"
 CPU = f"^({_ABOVE_0}|[1-9][0-9]*m)$"
 PATH = r"^(/\.?[A-Za-z0-9_][-.A-Za-z0-9_]*)+$"
 """Absolute path that is spelled one way only: without `.`, `..`, `//` and a `/` at the end."""
+CARD = r"^[^,\s]([^,]*[^,\s])?$"
+"""Model or UUID of a card; HAMi takes several with commas between them."""
 CIDR = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
 INTERFACES = r"^[A-Za-z0-9][-_.A-Za-z0-9]{0,14}(,[A-Za-z0-9][-_.A-Za-z0-9]{0,14})*$"
 """Names of network interfaces, with commas: no prefixes, no `^` and `=`, which gloo does not know."""
@@ -234,6 +236,24 @@ FRAME: dict[str, Schema] = {
             # Kueue's names are values of labels.
             "kueue": section({"queue": text(LABEL_VALUE), "priorityClass": text(LABEL_VALUE)}),
             "volcano": section({"queue": object_name(optional=True)}),
+        }
+    ),
+    "hami": section(
+        {
+            "enabled": switch(),
+            # As in a pod's resources, a number or a text; validate.yaml tells what HAMi makes of each form.
+            "memory": {"type": ["string", "integer"], "minimum": 1},
+            "memoryPercent": whole(0, 100),
+            "cores": whole(0, 100),
+            # HAMi accepts unknown policies without a word.
+            "cardPolicy": choice("", "binpack", "spread", "mutex", "topology-aware", "numa"),
+            "nodePolicy": choice("", "binpack", "spread"),
+            "cardTypes": list_of(text(CARD)),
+            "avoidCardTypes": list_of(text(CARD)),
+            "cardUuids": list_of(text(CARD)),
+            "avoidCardUuids": list_of(text(CARD)),
+            "passThrough": switch(),
+            "ncclDirect": switch(),
         }
     ),
     "podAnnotations": map_of_texts(KEY),

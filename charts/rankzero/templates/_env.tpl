@@ -36,6 +36,9 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
 {{- with include "rankzero.fabricEnv" .root | trim }}
 {{ . }}
 {{- end }}
+{{- with include "rankzero.hami.env" .root | trim }}
+{{ . }}
+{{- end }}
 {{- with .root.Values.network }}
 {{- with .interface }}
 # Here too the = takes names whole; gloo always does.

@@ -38,8 +38,9 @@ schedulingGroup:
 {{- end }}
 {{- end }}
 
-{{/* The scheduler that the values name, else the one that knows the gang's PodGroup; empty means the cluster's own. */}}
+{{/* The scheduler that the values name, else that of HAMi or of the gang; empty means the cluster's own. */}}
 {{- define "rankzero.schedulerName" -}}
 {{- $ofGang := dict "volcano" "volcano" "coscheduling" "scheduler-plugins-scheduler" }}
-{{- .Values.scheduling.schedulerName | default (get $ofGang .Values.scheduling.gang) }}
+{{- $ofMode := ternary "hami-scheduler" (get $ofGang .Values.scheduling.gang) .Values.hami.enabled }}
+{{- .Values.scheduling.schedulerName | default $ofMode }}
 {{- end }}

@@ -8,8 +8,10 @@
 
 {{/* Annotations of the pods; empty without any. */}}
 {{- define "rankzero.podAnnotations" -}}
-{{- $annotations := merge (include "rankzero.gang.podAnnotations" . | fromYaml) .Values.podAnnotations }}
-{{- with merge $annotations (include "rankzero.network.podAnnotations" . | fromYaml) }}
+{{- $annotations := include "rankzero.gang.podAnnotations" . | fromYaml }}
+{{- $annotations = merge $annotations (include "rankzero.hami.podAnnotations" . | fromYaml) }}
+{{- $annotations = merge $annotations (include "rankzero.network.podAnnotations" . | fromYaml) .Values.podAnnotations }}
+{{- with $annotations }}
 {{- toYaml . }}
 {{- end }}
 {{- end }}

@@ -7,6 +7,7 @@
 {{- if .gpus }}
 {{- $_ := set $limits .gpuResource (int .gpus) }}
 {{- end }}
+{{- $limits = merge $limits (include "rankzero.hami.resources" $ | fromYaml) }}
 {{- with .memory }}
 {{- $_ := set $limits "memory" . }}
 {{- end }}
