@@ -1,14 +1,16 @@
-"""What the pod itself can check before it takes part: script, volume, shared memory."""
+"""What the pod itself can check before it takes part: script, volume, network, shared memory."""
 
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from pathlib import Path
 
 from rankzero import contract
 from rankzero.config import RunConfig
 from rankzero.errors import ConfigError, PreflightError
+from rankzero.launch import fabric
 from rankzero.launch.identity import Identity
 
 SHM = "/dev/shm"  # noqa: S108 -- not a temporary file of ours
@@ -20,7 +22,7 @@ def check(config: RunConfig, identity: Identity) -> list[str]:
     """Raise for what makes training impossible; return warnings for what makes it fragile.
 
     Raises :class:`ConfigError` where the script is missing and :class:`PreflightError` where the checkpoint
-    volume is missing or not writable.
+    volume is missing or not writable, or the network is not what ``network`` in the chart's values says.
     """
     script = Path(config.launch.script)
     if not script.is_file() or not os.access(script, os.R_OK):
@@ -29,7 +31,8 @@ def check(config: RunConfig, identity: Identity) -> list[str]:
             hint="give the path inside the image or on a mounted volume",
         )
     _check_volume(identity)
-    return [*_warnings(), *_grace_warnings(config, identity)]
+    _check_interfaces(os.environ.get("GLOO_SOCKET_IFNAME", ""))
+    return [*_fabric_warnings(config), *_warnings(), *_grace_warnings(config, identity)]
 
 
 def _check_volume(identity: Identity) -> None:
@@ -46,6 +49,28 @@ def _check_volume(identity: Identity) -> None:
             hint=f"it must be mounted at {identity.state_root} and writable for uid {os.getuid()}, gid {os.getgid()} "
             "(fsGroup, or the rights on the NFS export)",
         ) from error
+
+
+def _check_interfaces(asked: str) -> None:
+    """Both NCCL and gloo would say only that they found no interface, after all ranks have started."""
+    present = [name for _, name in socket.if_nameindex()]
+    if missing := [name for name in asked.split(",") if name and name not in present]:
+        raise PreflightError(
+            f"network.interface names {', '.join(missing)}, which this pod does not have: it has {', '.join(present)}",
+            hint="leave network.interface empty: the launcher takes the interface that leads to rank 0",
+        )
+
+
+def _fabric_warnings(config: RunConfig) -> list[str]:
+    """Raise for them where the fabric is required."""
+    promised = config.launch.fabric
+    found = fabric.problems(promised)
+    if found and promised.required:
+        raise PreflightError(
+            f"network.fabric.required is true, and this pod cannot use the fabric: {'; '.join(found)}",
+            hint="mend that, or set network.fabric.required to false to train over TCP",
+        )
+    return [f"NCCL will not use the fabric: {problem}" for problem in found]
 
 
 def _warnings() -> list[str]:
