@@ -155,6 +155,10 @@ def test_what_was_asked_is_the_same_whatever_the_node_has() -> None:
         ({"device_plugin_helm": "no-such-helm"}, "device_plugin_helm is no-such-helm"),
         ({"__device_plugin_object": {}}, "has no node dgx-01"),
         (
+            {"__device_plugin_object": {}, "__device_plugin_nodes": {"msg": "503"}},
+            "the cluster cannot be read: 503. Give the kubeconfig of a cluster that answers",
+        ),
+        (
             {"device_plugin_chart_version": "9.9.9", "__device_plugin_shown": {"rc": 1, "stderr": "no chart version"}},
             "chart nvidia-device-plugin 9.9.9 cannot be had: no chart version. Give what can be reached",
         ),
@@ -176,6 +180,31 @@ def test_what_cannot_be_is_refused_by_name(arguments: dict[str, Any], sentence: 
     (refusal,) = on("__device_plugin_refusals", **arguments)
 
     assert sentence in refusal
+
+
+def test_a_cluster_that_stops_answering_is_the_finding_and_not_what_was_not_read() -> None:
+    (finding,) = on("__device_plugin_report.findings", __device_plugin_sets={"msg": "503"}, __device_plugin_object={})
+
+    assert finding["what"] == "the cluster cannot be read: 503."
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ({"__device_plugin_upgraded": {"rc": 1, "stderr": "no space for it"}}, "no space for it"),
+        ({"__device_plugin_class_made": {"failed_when_result": False, "msg": "forbidden"}}, "forbidden"),
+        (
+            {
+                "__device_plugin_class_made": {"result": {}, "msg": ""},
+                "__device_plugin_upgraded": {"rc": 0, "stderr": "W"},
+            },
+            "",
+        ),
+        ({"__device_plugin_class_made": {"skipped": True}, "__device_plugin_upgraded": {"skipped": True}}, ""),
+    ],
+)
+def test_a_failure_of_the_one_deployment_is_told_to_every_node(made: dict[str, Any], words: str) -> None:
+    assert on("__device_plugin_deploy_failure", **made) == words
 
 
 def test_a_node_without_gpus_needs_no_helm() -> None:

@@ -29,6 +29,8 @@ ANSWERS: list[dict[str, Any]] = [
         ],
         "rescue": [{"ansible.builtin.debug": {"msg": "mended"}}],
     },
+    {"machine_refuse": {"msg": ["a slip"]}, "when": "inventory_hostname == slip | default('')"},
+    {"machine_refuse": {"msg": ["a torn disk"], "unfit": True}, "when": "inventory_hostname == torn | default('')"},
     {"ansible.builtin.ping": {}},
     {"ansible.builtin.fail": {"msg": "no API"}, "when": "inventory_hostname == once | default('')", "run_once": True},
     {"ansible.builtin.debug": {"msg": "ended {{ inventory_hostname }}"}},
@@ -78,7 +80,9 @@ def run(folder: Path, hosts: dict[str, dict[str, Any]], *words: str, group: str 
     local = {name: {"ansible_connection": "local"} | variables for name, variables in hosts.items()}
     inventory[group]["hosts"] = local
     (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
-    return ansible_playbook(folder / "playbooks/site.yml", folder / "inventory.yml", *words)
+    plugins = f"{PLAYBOOKS / 'action_plugins'}:{REPO / 'roles/machine/action_plugins'}"
+    env = {"ANSIBLE_ACTION_PLUGINS": plugins}
+    return ansible_playbook(folder / "playbooks/site.yml", folder / "inventory.yml", *words, env=env)
 
 
 def test_both_playbooks_that_change_nodes_take_them_in_the_same_order() -> None:
@@ -117,6 +121,17 @@ def test_a_node_on_which_a_role_fails_loses_its_label_though_nothing_was_changed
 
     assert done.withdrawn == ["node-2"]
     assert done.summary["node-2"] == "failed ansible.builtin.fail: as the test wants it"
+
+
+def test_a_refused_argument_takes_no_label_and_a_node_that_is_found_unfit_by_a_refusal_loses_it(tmp_path: Path) -> None:
+    done = run(tmp_path, {node: {} for node in NODES}, "-e", "slip=node-1", "-e", "torn=node-2")
+
+    assert (done.status, done.withdrawn) == (2, ["node-2"])
+    assert done.summary == {
+        "node-1": "failed machine_refuse: a slip",
+        "node-2": "failed machine_refuse: a torn disk",
+        "node-3": "done",
+    }
 
 
 def test_a_node_that_could_not_be_looked_at_keeps_what_it_has(tmp_path: Path) -> None:

@@ -56,6 +56,27 @@ def words(given: str | Iterable[Any]) -> list[str]:
     return [word for word in (str(part).strip() for part in parts) if word]
 
 
+def unread(results: Iterable[Mapping[str, Any]], kubeconfig: str) -> str:
+    """Why the cluster was not read, by the first of some modules' ``results`` that failed; empty where none did.
+
+    The results are of tasks with `failed_when: false`, which leaves of some failures only that there was one.
+    """
+    failed = next((result for result in results if _failed(result)), None)
+    if failed is None:
+        return ""
+    told = " ".join(str(failed.get("msg", "")).split()).rstrip(".")
+    return f"the cluster cannot be read: {told or f'`kubectl --kubeconfig {kubeconfig} get nodes` says why'}."
+
+
+def _failed(result: Mapping[str, Any]) -> bool:
+    return "failed_when_suppressed_exception" in result or bool(result.get("msg") and "resources" not in result)
+
+
+def unfit(rules: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of a role's broken ``rules`` is about the node as it is, not about what is asked for."""
+    return any(rule["broken"] and rule.get("unfit", False) for rule in rules)
+
+
 class FilterModule:
     """Ansible's entry point."""
 
@@ -65,4 +86,6 @@ class FilterModule:
             "machine_topology": topology,
             "machine_nearest_adapters": nearest_adapters,
             "machine_words": words,
+            "machine_unread": unread,
+            "machine_unfit": unfit,
         }

@@ -216,6 +216,12 @@ def reboot_reasons(facts: Mapping[str, Any], installed: str) -> list[str]:
     return []
 
 
+def unusable(facts: Mapping[str, Any], node: Mapping[str, Any], installed: str) -> bool:
+    """Whether the driver of a node must not be trained with, whatever is asked for; ``installed`` is its version."""
+    broken = not facts["driver"]["loaded"] or reboot_reasons(facts, installed) or runtime_findings(facts, node, True)
+    return bool(broken)
+
+
 def has_nouveau(facts: Mapping[str, Any]) -> bool:
     """Whether nouveau is loaded or drives a GPU."""
     return "nouveau" in facts["driver"]["modules"] or any(gpu["driver"] == "nouveau" for gpu in facts["gpus"])
@@ -343,6 +349,7 @@ class FilterModule:
             "nvidia_driver_wrong_files": wrong_files,
             "nvidia_driver_drift": drift,
             "nvidia_driver_report": report,
+            "nvidia_driver_unusable": unusable,
             "nvidia_driver_asked": asked,
             "nvidia_driver_sentence": sentence,
         }
