@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,16 @@ def test_a_key_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
     assert key == ""
     assert error.startswith(f"the key file://{tmp_path}/absent.pub cannot be read")
+
+
+class Runner:
+    """What the module needs of AnsibleModule to run a program."""
+
+    def run_command(self, words: list[str]) -> tuple[int, str, str]:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+
+def test_a_mirror_that_trickles_does_not_hold_the_node_for_ever() -> None:
+    assert nvidia_driver_candidates.run(Runner(), ["sleep", "60"], limit=1)[2] == "E: sleep took longer than 1 s."
+    assert nvidia_driver_candidates.run(Runner(), ["echo", "580"], limit=1) == (0, "580\n", "")

@@ -57,6 +57,17 @@ error:
 SECONDS = 30
 """What a mirror has to answer a question."""
 
+LIMIT = 300
+"""Seconds that reading all of a repository's index may take: one that trickles answers every question in time."""
+TIMED_OUT = (124, 137)
+"""How timeout(1) ends where it had to end the program, by either signal."""
+
+
+def run(module: AnsibleModule, words: Sequence[str], limit: int = LIMIT) -> tuple[int, str, str]:
+    """A program's exit status, output and errors; one that takes longer than ``limit`` is ended and says so."""
+    code, output, errors = module.run_command(["timeout", "--kill-after=10", str(limit), *words])
+    return (code, output, f"E: {words[0]} took longer than {limit} s.") if code in TIMED_OUT else (code, output, errors)
+
 
 def parse_madison(output: str) -> dict[str, list[str]]:
     """Versions by package from what ``apt-cache madison`` prints."""
@@ -118,7 +129,7 @@ class Apt:
 
     def update(self) -> str:
         """Read the indexes. What went wrong, or nothing."""
-        code, output, errors = self.module.run_command(["apt-get", "--quiet", *self.options, "update"])
+        code, output, errors = run(self.module, ["apt-get", "--quiet", *self.options, "update"])
         return complaint(errors or output) if code or "Failed to fetch" in errors else ""
 
     def madison(self, names: Sequence[str]) -> dict[str, list[str]]:
@@ -129,7 +140,7 @@ class Apt:
 def _madison(module: AnsibleModule, names: Sequence[str], options: Sequence[str] = ()) -> dict[str, list[str]]:
     if not names:
         return {}
-    _, output, _ = module.run_command(["apt-cache", *options, "madison", *names])
+    _, output, _ = run(module, ["apt-cache", *options, "madison", *names])
     return parse_madison(output)
 
 
@@ -167,12 +178,10 @@ def ask_dnf(module: AnsibleModule) -> dict[str, Any]:
         "--repo=rankzero-asked",
         "--setopt=rankzero-asked.gpgcheck=0",
     ]
-    code, output, errors = module.run_command(
-        ["dnf", "--quiet", *(one if given["uri"] else []), *wanted, *given["packages"]]
-    )
+    code, output, errors = run(module, ["dnf", "--quiet", *(one if given["uri"] else []), *wanted, *given["packages"]])
     versions = parse_repoquery(output)
     if given["others"]:
-        _, output, _ = module.run_command(["dnf", "--quiet", *wanted, *given["others"]])
+        _, output, _ = run(module, ["dnf", "--quiet", *wanted, *given["others"]])
         versions.update(parse_repoquery(output))
     return {"versions": versions, "error": complaint(errors) if code else ""}
 
