@@ -56,9 +56,8 @@ def test_of_several_reads_of_a_cluster_the_first_that_failed_tells_why() -> None
 def test_every_role_that_may_find_a_labelled_node_tells_arguments_from_the_node_where_it_refuses(role: str) -> None:
     tasks = [task for name in ("validate", "plan") for task in load_tasks(role, name)]
 
-    (refusal,) = (task for task in tasks if f"__{role}_refusals" in str(task))
+    (refusal,) = (task for task in tasks if "refusals" in str(task))
 
-    assert refusal["machine_refuse"]["msg"] == f"{{{{ __{role}_refusals }}}}"
     assert f"__{role}_" in refusal["machine_refuse"]["unfit"]
 
 
