@@ -75,6 +75,10 @@ lab-down: tools ## Remove the local cluster and everything it made
 build-image: tools ## The trainer image. ENGINE=podman|docker|buildah  BASE=production|local|auto  TAG=...
 	$(RUN) scripts.image
 
+.PHONY: package
+package: tools ## The chart as build/rankzero-VERSION.tgz, for `helm push`
+	$(RUN) scripts.package
+
 .PHONY: bootstrap
 bootstrap: ## Check this machine and install what is missing
 	@$(BOOTSTRAP)

@@ -15,6 +15,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     files.SCHEMA: schema.render,
     files.DEFAULTS: defaults.render,
     files.REFERENCE: reference.render,
+    files.PACKAGE_README: reference.render_package,
     files.RECOVERY: measured.recovery,
     files.DRILLS: measured.drills,
     files.FRONT_PAGE: measured.front_page,

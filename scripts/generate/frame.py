@@ -29,6 +29,8 @@ REPOSITORY = f"^({_DOMAIN}(:[0-9]+)?/)?{_PATH_PART}(/{_PATH_PART})*$"
 """Image without tag: a registry, with its port or without, and names."""
 MEMORY = f"^{_ABOVE_0}(k|M|G|T|Ki|Mi|Gi|Ti)$"
 CPU = f"^({_ABOVE_0}|[1-9][0-9]*m)$"
+DURATION = "^[1-9][0-9]*(ms|s|m|h)$"
+"""As Prometheus writes it."""
 PATH = r"^(/\.?[A-Za-z0-9_][-.A-Za-z0-9_]*)+$"
 """Absolute path that is spelled one way only: without `.`, `..`, `//` and a `/` at the end."""
 CARD = r"^[^,\s]([^,]*[^,\s])?$"
@@ -264,6 +266,14 @@ FRAME: dict[str, Schema] = {
     ),
     "rbac": section({"create": switch()}),
     "podDisruptionBudget": section({"enabled": switch(), "maxUnavailable": whole(0, 10000)}),
+    "monitoring": section(
+        {
+            "podMonitor": section(
+                {"enabled": switch(), "interval": text(DURATION), "labels": map_of_texts(KEY, LABEL_VALUE)}
+            ),
+            "dashboard": section({"enabled": switch(), "labels": map_of_texts(KEY, LABEL_VALUE)}),
+        }
+    ),
     "securityContext": section(
         {
             "runAsUser": whole(1, LARGEST_ID),

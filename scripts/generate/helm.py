@@ -15,6 +15,7 @@ NAMESPACE = "research"
 OPTIONAL_APIS = (
     "kubeflow.org/v1/PyTorchJob",
     "kueue.x-k8s.io/v1beta2/LocalQueue",
+    "monitoring.coreos.com/v1/PodMonitor",
     "scheduling.k8s.io/v1beta1/PodGroup",
     "scheduling.volcano.sh/v1beta1/PodGroup",
     "scheduling.x-k8s.io/v1alpha1/PodGroup",

@@ -1,4 +1,5 @@
-"""``docs/values.md``: every value of the chart with type, default and meaning, from the schema."""
+"""Every value of the chart with type, default and meaning, from the schema: ``docs/values.md``, and the README in the
+chart's package, which has no docs/ beside it."""
 
 from __future__ import annotations
 
@@ -19,6 +20,34 @@ HEAD = """# Values of the chart
 Unknown keys are refused, by `helm install` already. How values hang together is in [chart.md](chart.md).
 """
 
+PACKAGE_HEAD = """# rankzero
+
+<!-- Written by `python -m scripts.generate` from charts/rankzero/values.yaml and trainer/rankzero/config.py. -->
+
+One release trains one experiment: multi-node PyTorch on Kubernetes or K3s, no operator of its own.
+
+```bash
+helm install mnist rankzero-{version}.tgz -f experiment.yaml
+```
+
+```yaml
+# experiment.yaml: the least that a release needs
+image:
+  repository: registry.example.com/rankzero/trainer
+  tag: 0.1.0-g1a2b3c4
+nodes: 2
+resources:
+  gpus: 8
+launch:
+  script: /opt/rankzero/examples/mnist.py
+```
+
+The image is built with `make build-image` from the repository that this chart comes from; it holds the launcher, which
+is PID 1 of every pod. Helm prints how to follow the run, resume it and remove it. Checkpoints outlive the release.
+
+Unknown keys are refused by the schema, contradictions by one sentence each, before anything is made.
+"""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -32,9 +61,19 @@ class Row:
 
 def render() -> str:
     """The text of ``docs/values.md``."""
+    return "\n".join([HEAD, *_tables()])
+
+
+def render_package() -> str:
+    """The text of the chart's own README."""
+    version = load_values(files.CHART / "Chart.yaml")["version"]
+    return "\n".join([PACKAGE_HEAD.format(version=version), *_tables()])
+
+
+def _tables() -> list[str]:
     schema = values_schema()
     defaults = load_values(files.VALUES)
-    parts = [HEAD]
+    parts: list[str] = []
     single: list[Row] = []
     for key, part in schema["properties"].items():
         rows = list(_rows(key, part, defaults.get(key)))
@@ -43,8 +82,7 @@ def render() -> str:
         else:
             intro = part.get("description", "") if part["type"] == "object" else ""
             parts.append(_table(key, intro, rows))
-    parts.insert(1, _table("Top level", "", single))
-    return "\n".join(parts)
+    return [_table("Top level", "", single), *parts]
 
 
 def _rows(path: str, schema: Schema, default: Any) -> Iterator[Row]:

@@ -9,11 +9,22 @@ from typing import Any
 
 import jsonschema
 
-from scripts.generate.frame import Schema, map_of_texts, section, text, whole
+from scripts.generate.frame import DURATION, KEY, LABEL_VALUE, Schema, list_of, map_of_texts, section, text, whole
 
 QUANTITIES = map_of_texts(".", r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$")
 
 SPECS: dict[tuple[str, str], Schema] = {
+    # prometheus-operator, example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml: the keys in use here
+    ("monitoring.coreos.com/v1", "PodMonitor"): section(
+        {
+            "jobLabel": text("."),
+            "selector": section({"matchLabels": map_of_texts(KEY, LABEL_VALUE)}),
+            "podMetricsEndpoints": list_of(
+                section({"port": text("."), "path": text("^/"), "interval": text(DURATION)}, required=("port",))
+            ),
+        },
+        required=("selector",),
+    ),
     # volcano.sh, config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml
     ("scheduling.volcano.sh/v1beta1", "PodGroup"): section(
         {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rankzero import config
+from rankzero import config, contract
 from scripts.command import CommandError
 from scripts.generate import files, helm
 
@@ -125,5 +125,6 @@ def _source(value_from: Manifest) -> str:
 def run_config(manifests: list[Manifest], folder: Path) -> config.RunConfig:
     """``train.yaml`` as the launcher loads it."""
     path = folder / "train.yaml"
-    path.write_text(only(manifests, "ConfigMap")["data"]["train.yaml"], encoding="utf-8")
+    (text,) = (text for one in manifests if (text := one.get("data", {}).get(contract.CONFIG_FILE)))
+    path.write_text(text, encoding="utf-8")
     return config.load(path)

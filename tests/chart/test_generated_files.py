@@ -29,6 +29,7 @@ def test_generated_files_are_up_to_date() -> None:
     assert files.SCHEMA.read_text(encoding="utf-8") == schema.render()
     assert files.DEFAULTS.read_text(encoding="utf-8") == defaults.render()
     assert files.REFERENCE.read_text(encoding="utf-8") == reference.render()
+    assert files.PACKAGE_README.read_text(encoding="utf-8") == reference.render_package()
     assert files.RECOVERY.read_text(encoding="utf-8") == measured.recovery()
     assert files.DRILLS.read_text(encoding="utf-8") == measured.drills()
     assert files.FRONT_PAGE.read_text(encoding="utf-8") == measured.front_page()
