@@ -173,7 +173,7 @@ def test_a_pod_ends_with_its_run() -> None:
     manifests = render(of_kind("Pod", podAnnotations={"a": "b"}, podLabels={"team": "vision"}))
     pod = only(manifests, "Pod")
     assert pod["spec"]["restartPolicy"] == "Never"
-    assert pod["metadata"]["annotations"] == {"a": "b"}
+    assert pod["metadata"]["annotations"]["a"] == "b"
     assert pod["metadata"]["labels"]["team"] == "vision"
     assert environment(manifests)[contract.ENV_NODE_RANK] == "0"
 
