@@ -32,7 +32,14 @@ def test_its_own_workload_is_scaled_to_zero_as_the_pods_service_account(api: Api
 
 
 @pytest.mark.parametrize(
-    ("kind", "version"), [("StatefulSet", "apps/v1"), ("Job", "batch/v1"), ("Pod", "v1"), ("PyTorchJob", "")]
+    ("kind", "version"),
+    [
+        ("StatefulSet", "apps/v1"),
+        ("Job", "batch/v1"),
+        ("Pod", "v1"),
+        ("PyTorchJob", "kubeflow.org/v1"),
+        ("TrainJob", "trainer.kubeflow.org/v1alpha1"),
+    ],
 )
 def test_the_event_is_about_an_object_of_the_workloads_own_api(api: Api, kind: str, version: str) -> None:
     post_event(api, kind)

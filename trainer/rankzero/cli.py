@@ -110,13 +110,15 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from rankzero.launch import main as launcher  # other commands do not need the launcher
-    from rankzero.launch import termination
+    from rankzero.launch import exit_status, identity, termination  # other commands do not need the launcher
+    from rankzero.launch import main as launcher
 
+    kind = identity.kind_of(os.environ.get(contract.ENV_WORKLOAD, ""))
     try:
         return launcher.launch(options.config)
     except RankzeroError as error:
         termination.leave(str(error))
+        error.exit_code = exit_status.of_pod(kind, error.exit_code)
         raise
     except Exception as error:
         traceback.print_exc()
@@ -125,6 +127,7 @@ def _launch(options: argparse.Namespace) -> int:
             hint="report it with the traceback in this pod's log; the run goes on when the container starts again",
         )
         termination.leave(str(told))
+        told.exit_code = exit_status.of_pod(kind, told.exit_code)
         raise told from error
 
 

@@ -17,7 +17,7 @@ from rankzero import contract
 from rankzero.config import LaunchConfig
 from rankzero.heartbeat import NOT_TOLD
 from rankzero.launch import budget, causes, retention, termination, volume
-from rankzero.launch.causes import POD, STALLED, STOPPED, WORKER, Cause
+from rankzero.launch.causes import CONTAINER, POD, STALLED, STOPPED, WORKER, Cause
 from rankzero.launch.evidence import NO_ANSWER
 from rankzero.launch.observer import Observer
 from rankzero.launch.ports import free_port
@@ -74,6 +74,7 @@ class Coordinator:
         *,
         master_address: str,
         last_words: str,
+        restarts_in_place: bool,
         say: Callable[[str], None],
     ) -> None:
         self.launch = launch
@@ -82,6 +83,7 @@ class Coordinator:
         self.master_address = master_address
         self.say = say
         self._last_words = last_words
+        self._restarts_in_place = restarts_in_place
         self.attempt = 0
         self.state = "waiting"
         self.observer = Observer(launch, say)
@@ -104,7 +106,7 @@ class Coordinator:
             return SUCCEEDED
         nothing: dict[str, Any] = {}
         self.observer.progress = await volume.attempt(self.records.last_progress, nothing, self.say)
-        if self.records.close_lost(self.observer.progress, self._last_words):
+        if self.records.close_lost(self.observer.progress, self._last_words, self._restarts_in_place):
             await self._saving.done()
         writing = asyncio.create_task(self._write_progress())
         try:
@@ -280,8 +282,10 @@ class Coordinator:
                     self._restarted[peer.rank] = hello.last_words
                 elif restarted and self.records.blame_container(peer.rank, hello.last_words):
                     await self._saving.done()
-            case Lost(peer, reason) if not peer.leaving:
-                self._note(Cause(POD, reason, peer.rank, at=peer.seen))
+            case Lost(peer, reason, closed) if not peer.leaving:
+                # The pod that comes next cannot tell that the container of this one had ended by itself.
+                kind = CONTAINER if closed and not self._restarts_in_place else POD
+                self._note(Cause(kind, reason, peer.rank, at=peer.seen))
             case Said(peer, Leaving(reason)):
                 peer.leaving = True
                 self._note(Cause(STOPPED, f"{peer.name} is leaving: {reason}", peer.rank))

@@ -36,6 +36,16 @@ class Identity:
     boot: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
+    def kind(self) -> str:
+        """Kind of the object that owns the pod; empty outside Kubernetes."""
+        return kind_of(self.workload)
+
+    @property
+    def restarts_in_place(self) -> bool:
+        """Whether a container that ends is started again in the same pod; the other kinds make a new pod or none."""
+        return self.kind in {"", "StatefulSet"}
+
+    @property
     def state_dir(self) -> Path:
         """The run's folder on the checkpoint volume."""
         return self.state_root / self.run_name / self.run_id
@@ -44,6 +54,11 @@ class Identity:
     def run_key(self) -> str:
         """Members of another run that reach this coordinator by mistake differ in this."""
         return f"{self.namespace}/{self.run_name}/{self.run_id}"
+
+
+def kind_of(workload: str) -> str:
+    """Kind of a workload as :data:`contract.ENV_WORKLOAD` names it."""
+    return workload.partition("/")[0]
 
 
 def from_environment(environ: Mapping[str, str], *, nodes: int) -> Identity:

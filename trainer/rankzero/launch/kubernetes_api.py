@@ -21,8 +21,14 @@ from rankzero.errors import ClusterError, ForbiddenError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT = 10.0
-API_VERSIONS = {"StatefulSet": "apps/v1", "Job": "batch/v1", "Pod": "v1"}
-"""Of the kinds of workload that a pod can belong to; an Event may leave that of others open."""
+API_VERSIONS = {
+    "StatefulSet": "apps/v1",
+    "Job": "batch/v1",
+    "Pod": "v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+}
+"""Of the kinds of workload that a pod can belong to."""
 
 ACCOUNT_HINT = "the kubelet mounts it; is automountServiceAccountToken on, and is nothing mounted over it?"
 

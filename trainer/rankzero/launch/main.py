@@ -12,8 +12,8 @@ from rankzero import config as settings
 from rankzero import contract
 from rankzero.config import RunConfig
 from rankzero.errors import PreflightError, StuckProcessError
+from rankzero.launch import exit_status, ledger, preflight, stdout, termination, volume, world
 from rankzero.launch import identity as identities
-from rankzero.launch import ledger, preflight, stdout, termination, volume
 from rankzero.launch.coordinator import Coordinator, Outcome
 from rankzero.launch.ending import Ending
 from rankzero.launch.identity import Identity
@@ -41,6 +41,7 @@ def launch(config_path: str) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     config = settings.load(config_path)
     identity = identities.from_environment(os.environ, nodes=config.launch.nodes)
+    world.check(os.environ, config.launch, identity.node_rank)
     try:
         for warning in preflight.check(config, identity):
             say(f"warning: {warning}")
@@ -96,12 +97,13 @@ class Launcher:
                 self.records,
                 master_address=self.identity.pod_ip,
                 last_words=self.last_words.before,
+                restarts_in_place=self.identity.restarts_in_place,
                 say=say,
             )
             work = asyncio.create_task(self._lead(self.coordinator))
         else:
             server = None
-            work = asyncio.create_task(self.member.run())
+            work = asyncio.create_task(self._follow())
         asked = asyncio.create_task(self.stop_asked.wait())
         try:
             await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +119,7 @@ class Launcher:
                 if self.identity.node_rank == 0:
                     await self.ending.free(self._is_owner, self.stop_asked)
                 await self.stop_asked.wait()
-            return finish.exit_code
+            return exit_status.of_ended_run(self.identity.kind, finish.exit_code)
         finally:
             asked.cancel()
             if server is not None:
@@ -134,7 +136,19 @@ class Launcher:
             await self.coordinator.close_interrupted(within=CLOSE_WITHIN)
         record = self.records.attempts[-1] if self.records.attempts else None
         termination.leave(termination.of_stopped_pod(attempt, record))
-        return contract.EXIT_REQUEUE
+        return exit_status.of_pod(self.identity.kind, contract.EXIT_REQUEUE)
+
+    async def _follow(self) -> Finish:
+        """Take part in what rank 0 decides.
+
+        Where pods end with their run and it has succeeded, rank 0's pod is gone for good, and the volume tells a pod
+        that was replaced at the last moment. Of a run that has failed only rank 0 knows whether it is tried again.
+        """
+        if not self.ending.waits_for_deletion:
+            outcome = await volume.attempt(self.records.outcome, None, say)
+            if outcome is not None and outcome["state"] == "succeeded":
+                return Finish(outcome["state"], outcome["reason"], outcome["exit_code"], "")
+        return await self.member.run()
 
     # --- Node rank 0 -------------------------------------------------------------------------------------
 

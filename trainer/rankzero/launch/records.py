@@ -125,10 +125,11 @@ class Records:
 
     # --- Memory ---------------------------------------------------------------------------------------------
 
-    def close_lost(self, progress: dict[str, Any], last_words: str) -> bool:
+    def close_lost(self, progress: dict[str, Any], last_words: str, restarts_in_place: bool = True) -> bool:
         """Close an attempt that was cut off by the loss of its rank 0; True where there was one.
 
-        ``last_words`` are those of the launcher before, where its pod is this one.
+        ``last_words`` are those of the launcher before, where its pod is this one. Where containers do not restart in
+        place nobody can tell a lost machine from a container that ended by itself, and it counts as the latter.
         """
         if not self.attempts or "ended" in self.attempts[-1]:
             return False
@@ -139,7 +140,7 @@ class Records:
         if ending := self.attempts[-1].get("ending"):
             self._close(ending, progress, None)
             return True
-        self.close_attempt(Cause(CONTAINER if same else POD, reason, 0), progress)
+        self.close_attempt(Cause(CONTAINER if same or not restarts_in_place else POD, reason, 0), progress)
         return True
 
     def open_attempt(self, nodes: list[dict[str, Any]]) -> int:

@@ -71,10 +71,11 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """A member is not here any more."""
+    """A member is not here any more. ``closed``: its kernel lives, which has closed the connection of its process."""
 
     peer: Peer
     reason: str
+    closed: bool
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,11 @@ class Roster:
             self._take(*self._queue.get_nowait())
         await self.tell_all(farewell)
 
-    def drop(self, peer: Peer, reason: str) -> None:
-        """Close a member's connection; it has to join again."""
+    def drop(self, peer: Peer, reason: str, *, closed: bool = False) -> None:
+        """Close a member's connection, or note that it is ``closed`` already; it has to join again."""
         del self.peers[peer.rank]
         peer.writer.close()
-        self._events.append(Lost(peer, reason))
+        self._events.append(Lost(peer, reason, closed))
 
     def absent(self) -> list[int]:
         """Node ranks that are not here or are leaving."""
@@ -239,7 +240,7 @@ class Roster:
         elif self.peers.get(peer.rank) is not peer:
             return  # the last words of a connection that was replaced or dropped
         elif message is None:
-            self.drop(peer, f"{peer.name} closed its connection")
+            self.drop(peer, f"{peer.name} closed its connection", closed=True)
         else:
             self._events.append(Said(peer, message))
 
