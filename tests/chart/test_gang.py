@@ -140,6 +140,43 @@ def test_a_queue_of_kueue_that_is_not_installed_is_refused() -> None:
     assert render(values, optional_apis=["kueue.x-k8s.io/v1beta1/LocalQueue"])
 
 
+OWN_GROUPS = "makes groups of its own, as its operator is set up"
+NO_FIELD = "keeps the field of its pods' group from them"
+KINDS: dict[tuple[str, str], str] = {
+    **{(mode, kind): "" for mode in APIS for kind in ("StatefulSet", "Job")},
+    **{(mode, "Pod"): "is a single pod" for mode in APIS},
+    **{("native", kind): NO_FIELD for kind in ("PyTorchJob", "TrainJob")},
+    **{(mode, kind): OWN_GROUPS for mode in ("volcano", "coscheduling") for kind in ("PyTorchJob", "TrainJob")},
+}
+"""Why pods of a kind are in no gang; empty where they can be."""
+
+
+@pytest.mark.parametrize(("mode", "kind"), KINDS)
+def test_a_gang_is_made_of_the_pods_of_a_statefulset_or_a_job(mode: str, kind: str) -> None:
+    """The operators' CRDs drop schedulingGroup from the pods' template."""
+    values = minimal({"scheduling.gang": mode, "workload.kind": kind})
+    why = KINDS[mode, kind]
+    if why:
+        assert refusals(values) == [
+            f"scheduling.gang is {mode} but workload.kind is {kind}, which {why}: "
+            "set scheduling.gang to none or workload.kind to StatefulSet or Job"
+        ]
+    else:
+        assert only(render(values), "PodGroup")
+
+
+@pytest.mark.parametrize("kind", ["Job", "Pod", "PyTorchJob", "TrainJob"])
+def test_kueue_takes_every_kind(kind: str) -> None:
+    workload = only(render(minimal({"scheduling.kueue.queue": "vision", "workload.kind": kind})), kind)
+    assert workload["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "vision"
+
+
+def test_a_job_in_a_native_gang_has_the_group_in_its_pods() -> None:
+    manifests = gang("native", **{"workload.kind": "Job"})
+    assert only(manifests, "Job")["spec"]["template"]["spec"]["schedulingGroup"] == {"podGroupName": "mnist"}
+    assert only(manifests, "PodGroup")["spec"]["schedulingPolicy"]["gang"]["minCount"] == 4
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"scheduling.kueue.priorityClass": "nightly"},

@@ -11,6 +11,14 @@
       "coscheduling" "has no scheduler-plugins: install them") .gang }}
 {{- $errors = append $errors (printf "scheduling.gang is %s but the cluster does not serve %s and %s, or set scheduling.gang to none; without a cluster give helm --api-versions %s" .gang $api $without $api) }}
 {{- end }}
+{{- $kind := $.Values.workload.kind }}
+{{- if and (ne .gang "none") (not (has $kind (list "StatefulSet" "Job"))) }}
+{{- $why := ternary "is a single pod" "keeps the field of its pods' group from them" (eq $kind "Pod") }}
+{{- if and (ne $kind "Pod") (ne .gang "native") }}
+{{- $why = "makes groups of its own, as its operator is set up" }}
+{{- end }}
+{{- $errors = append $errors (printf "scheduling.gang is %s but workload.kind is %s, which %s: set scheduling.gang to none or workload.kind to StatefulSet or Job" .gang $kind $why) }}
+{{- end }}
 {{- if and .kueue.queue (not (or ($.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2/LocalQueue") ($.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta1/LocalQueue"))) }}
 {{- $errors = append $errors (printf "scheduling.kueue.queue is %s but the cluster serves no LocalQueue, and the pods would start without waiting for it: install Kueue or remove the queue; without a cluster give helm --api-versions kueue.x-k8s.io/v1beta2/LocalQueue" .kueue.queue) }}
 {{- end }}
