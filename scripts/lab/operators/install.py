@@ -1,0 +1,78 @@
+"""Brings operators into the cluster and takes them out again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from scripts.lab import cluster, images, programs
+from scripts.lab.kube import kubectl
+from scripts.lab.operators import catalogue, manifest
+from scripts.lab.operators.manifest import Object
+from scripts.stages import Stages
+
+READY_WITHIN = "180s"
+GONE_WITHIN = "120s"
+CUSTOM_RESOURCE = "CustomResourceDefinition"
+
+
+def up(stages: Stages, names: Sequence[str]) -> None:
+    """Have these operators running, and what they need; what runs already is left as it is. Raises RankzeroError."""
+    operators = catalogue.chosen(names)
+    if missing := [operator for operator in operators if not operator.is_built]:
+        for operator in missing:
+            with stages(f"{operator.name} {operator.version}: program"):
+                operator.build()
+        programs.remove_build_caches()
+    with cluster.only_one(stages):
+        for operator in operators:
+            with stages(f"{operator.name} {operator.version}: image"):
+                images.provide(operator.image)
+    for operator in operators:
+        with stages(f"{operator.name} {operator.version}: running"):
+            objects = manifest.objects(operator)
+            # Their kinds first: objects of them may stand beside their definitions.
+            kinds = manifest.of_kind(objects, CUSTOM_RESOURCE)
+            for batch in (kinds, [one for one in objects if one not in kinds]):
+                _apply(batch)
+            for deployment in manifest.of_kind(objects, "Deployment"):
+                where = deployment["metadata"]
+                _kubectl(where["namespace"], "rollout", "status", f"deployment/{where['name']}", READY_WITHIN)
+
+
+def down(stages: Stages, names: Sequence[str]) -> None:
+    """Take exactly these operators out, with every object of their kinds; what is not there is passed over."""
+    for operator in reversed(catalogue.chosen(names)):
+        if operator.name not in names or not operator.is_built:
+            continue
+        with stages(f"{operator.name}: removing"):
+            objects = manifest.objects(operator)
+            # While their controller still runs, which alone takes its finalizers from them.
+            _remove_custom(manifest.of_kind(objects, CUSTOM_RESOURCE))
+            _remove(objects)
+
+
+def _apply(objects: Sequence[Object]) -> None:
+    if objects:
+        kubectl("apply", "--server-side", "--force-conflicts", "--filename", "-", stdin=_list(objects))
+
+
+def _remove_custom(definitions: Sequence[Object]) -> None:
+    wanted = [one["metadata"]["name"] for one in definitions]
+    known = kubectl("get", "crd", *wanted, "--ignore-not-found", "--output", "name").split() if wanted else []
+    if known:
+        kinds = ",".join(name.partition("/")[2] for name in known)
+        kubectl("delete", kinds, "--all", "--all-namespaces", "--timeout", GONE_WITHIN)
+
+
+def _remove(objects: Sequence[Object]) -> None:
+    kubectl("delete", "--ignore-not-found", "--timeout", GONE_WITHIN, "--filename", "-", stdin=_list(objects))
+
+
+def _list(objects: Sequence[Object]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
+def _kubectl(namespace: str, *words: str) -> None:
+    *words_, within = words
+    kubectl("--namespace", namespace, *words_, "--timeout", within)
