@@ -105,29 +105,6 @@ def _described(schema: Schema, doc: str) -> Schema:
     return {"description": doc, **schema} if doc else schema
 
 
-DATASET = section(
-    {
-        "name": text(DNS_LABEL, longest=40, doc="Name of the dataset within the release."),
-        "mountPath": text(PATH, doc="Where the trainer finds it."),
-        "readOnly": switch(doc="Read-only unless set to false."),
-        "claim": object_name(doc="Source: name of a claim in the release's namespace."),
-        "nfs": section(
-            {
-                "server": text(r"^\S+$", doc="Host name or address of the NFS server."),
-                "path": text(r"^/.*$", doc="Exported path."),
-            },
-            required=("server", "path"),
-            doc="Source: an NFS export, mounted by the nodes.",
-        ),
-        "hostPath": section(
-            {"path": text(PATH, doc="Folder that exists on every node.")},
-            required=("path",),
-            doc="Source: a folder of the nodes.",
-        ),
-    },
-    required=("name", "mountPath"),
-)
-
 SECRET_KEY = section(
     {"secret": object_name(), "key": text(r"^[-._A-Za-z0-9]{1,253}$")},
     required=("secret", "key"),
@@ -176,17 +153,6 @@ FRAME: dict[str, Schema] = {
             "hugepages": map_of_texts(names="^(2Mi|1Gi)$", values=r"^[1-9][0-9]*(Mi|Gi|Ti)$"),
         }
     ),
-    "shm": section({"size": text(MEMORY, optional=True)}),
-    "checkpoints": section(
-        {
-            "size": text(MEMORY),
-            "storageClass": object_name(optional=True),
-            "accessMode": choice("ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"),
-            "existingClaim": object_name(optional=True),
-            "keep": switch(),
-        }
-    ),
-    "datasets": list_of(DATASET),
     "network": section(
         {
             "fabric": section(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rankzero.config import LaunchConfig, TrainConfig, camel
 from rankzero.errors import ConfigError
-from scripts.generate import api_types, files
+from scripts.generate import api_types, files, storage
 from scripts.generate.comments import load_values, read_comments
 from scripts.generate.frame import FRAME, Schema, section
 
@@ -31,6 +31,7 @@ def values_schema() -> Schema:
     values = load_values(files.VALUES)
     parts = {
         **FRAME,
+        **storage.FRAME,
         "nodes": whole_number_of_pods(),
         "procsPerNode": {**setting(LaunchConfig, "procs_per_node"), "minimum": 0},
         "launch": from_dataclass(LaunchConfig, skip=SET_BY_CHART),
@@ -39,7 +40,7 @@ def values_schema() -> Schema:
     if parts.keys() != values.keys():
         raise ConfigError(
             f"values.yaml and the schema differ in {sorted(parts.keys() ^ values.keys())}",
-            hint="add the key to both values.yaml and scripts/generate/frame.py",
+            hint="add the key to both values.yaml and scripts/generate/frame.py, or storage.py there",
         )
     schema = section({key: parts[key] for key in values})
     describe(schema, values, read_comments(files.VALUES), "")

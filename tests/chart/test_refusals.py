@@ -90,11 +90,12 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"datasets": [{"name": "a", "mountPath": "/data/a"}]},
-        "datasets[0] (a) has nothing as its source: give exactly one of claim, nfs and hostPath",
+        "datasets[0] (a) has nothing as its source: give exactly one of claim, nfs, hostPath and objectStorage",
     ),
     (
         {"datasets": [{**CLAIM, **HOST}]},
-        "datasets[0] (a) has claim and hostPath as its source: give exactly one of claim, nfs and hostPath",
+        "datasets[0] (a) has claim and hostPath as its source: give exactly one of claim, nfs, hostPath and "
+        "objectStorage",
     ),
     (
         {"datasets": [CLAIM, {**CLAIM, "mountPath": "/data/b"}]},

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import rankzero
 from rankzero import contract
@@ -42,6 +43,18 @@ def parser() -> argparse.ArgumentParser:
     )
     launch.set_defaults(run=_launch)
 
+    fetch = commands.add_parser("fetch-code", help="have one revision of a git repository in a folder")
+    fetch.add_argument("repository", help="its URL")
+    fetch.add_argument("revision", help="a full commit hash, or a tag")
+    fetch.add_argument("folder", type=Path)
+    fetch.add_argument(
+        "--credentials",
+        type=Path,
+        default=contract.CODE_CREDENTIALS_PATH,
+        help="a mounted Secret with username and password, or ssh-privatekey and known_hosts (default: %(default)s)",
+    )
+    fetch.set_defaults(run=_fetch)
+
     status = commands.add_parser("status", help="how a run is doing, or how it ended")
     status.add_argument("name", help="the Helm release")
     status.add_argument("-n", "--namespace", default="", help="default: the current context's")
@@ -65,6 +78,14 @@ def parser() -> argparse.ArgumentParser:
     upgrade.add_argument("--reset-then-reuse-values", action="store_true")
     diff.set_defaults(run=_diff)
     return top
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from rankzero import fetch
+
+    commit = fetch.fetch(options.repository, options.revision, options.folder, options.credentials)
+    print(f"rankzero: {options.revision} of {options.repository} is commit {commit}", flush=True)  # noqa: T201
+    return contract.EXIT_OK
 
 
 def _diff(options: argparse.Namespace) -> int:

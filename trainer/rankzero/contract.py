@@ -53,6 +53,15 @@ CHART_ENV = (
     ENV_NODE_NAME,
 )
 
+# --- Chart -> training script: object storage, which only the script reads -------------------------------
+
+ENV_OBJECT_STORAGE_URL = "RANKZERO_OBJECT_STORAGE_URL"
+"""Where a script may keep what it likes."""
+ENV_DATASETS = "RANKZERO_DATASETS"
+"""JSON: for each dataset in object storage its ``url`` and ``cache``, a folder of the pod."""
+CACHE_PATH = "/tmp/cache"  # noqa: S108 -- a mount of the pod
+"""Where the image keeps caches, and the chart mounts a volume for them."""
+
 # --- Launcher -> training script: what a worker finds beside torchrun's own variables -----------------
 
 ENV_STATE_DIR = "RANKZERO_STATE_DIR"
@@ -84,6 +93,10 @@ CONFIG_FILE = "train.yaml"
 """The ConfigMap's key."""
 CONFIG_PATH = f"/etc/rankzero/{CONFIG_FILE}"
 STATE_ROOT = "/checkpoints"
+CODE_CHECKOUT_PATH = "/code/checkout"
+"""Where an init container fetches a git revision to; the trainer has it under a path of the user's."""
+CODE_CREDENTIALS_PATH = "/etc/rankzero-code"
+"""The Secret for a private repository, in that init container."""
 TERMINATION_LOG = "/dev/termination-log"
 
 # --- The state directory: STATE_ROOT/<run name>/<run id>/ ----------------------------------------------

@@ -33,6 +33,9 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
 {{ include "rankzero.env.field" (list "RANKZERO_POD_UID" "metadata.uid") }}
 {{ include "rankzero.env.field" (list "RANKZERO_POD_IP" "status.podIP") }}
 {{ include "rankzero.env.field" (list "RANKZERO_NODE_NAME" "spec.nodeName") }}
+{{- with include "rankzero.objectStorageEnv" .root | trim }}
+{{ . }}
+{{- end }}
 {{- with include "rankzero.fabricEnv" .root | trim }}
 {{ . }}
 {{- end }}

@@ -62,9 +62,9 @@ labels:
 {{- dict "launch" (merge $shape .Values.launch) "train" .Values.train | toYaml }}
 {{- end }}
 
-{{/* First 12 digits of the SHA-256 of train.yaml. */}}
+{{/* First 12 digits of the SHA-256 of train.yaml and of what names the code. */}}
 {{- define "rankzero.configHash" -}}
-{{- include "rankzero.trainConfig" . | sha256sum | trunc 12 }}
+{{- printf "%s%s" (include "rankzero.trainConfig" .) (include "rankzero.codeIdentity" .) | sha256sum | trunc 12 }}
 {{- end }}
 
 {{/* Name of the ConfigMap. Other settings are another object, so a running pod keeps those it started with. */}}
@@ -78,19 +78,32 @@ labels:
 {{- add $launch.saveTimeout $launch.stopTimeout $launch.leaveMargin }}
 {{- end }}
 
-{{/* A quantity with a unit, such as 1.5Gi, in whole MiB, rounded down. */}}
-{{- define "rankzero.mebibytes" -}}
+{{/* A quantity with a unit, such as 1.5Gi, in whole bytes. */}}
+{{- define "rankzero.bytes" -}}
 {{- $bytes := dict "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 }}
-{{- divf (mulf (regexFind "^[0-9.]+" . | float64) (get $bytes (regexFind "[A-Za-z]+$" .))) 1048576.0 | floor | int64 }}
+{{- mulf (regexFind "^[0-9.]+" . | float64) (get $bytes (regexFind "[A-Za-z]+$" .)) | floor | int64 }}
+{{- end }}
+
+{{/* The same in whole MiB, rounded down. */}}
+{{- define "rankzero.mebibytes" -}}
+{{- div (include "rankzero.bytes" . | int64) 1048576 }}
 {{- end }}
 
 {{/* Bound of /dev/shm as a quantity. */}}
 {{- define "rankzero.shmSize" -}}
+{{- $ranks := include "rankzero.procsPerNode" . | int64 }}
 {{- if .Values.shm.size }}
 {{- .Values.shm.size }}
+{{- else if .Values.shm.loader }}
+{{- with .Values.shm.loader }}
+{{- /* Every worker holds `prefetch` batches, and the rank the one it works on. */}}
+{{- $batches := mul .workers .prefetch | add1 }}
+{{- $rank := mul $batches (include "rankzero.bytes" .batch | int64) | add 1048575 }}
+{{- printf "%dMi" (mul $ranks (add (div $rank 1048576) 256)) }}
+{{- end }}
 {{- else if .Values.resources.memory }}
 {{- printf "%dMi" (div (include "rankzero.mebibytes" .Values.resources.memory | int64) 2 | max 1) }}
 {{- else }}
-{{- printf "%sGi" (include "rankzero.procsPerNode" .) }}
+{{- printf "%dGi" $ranks }}
 {{- end }}
 {{- end }}

@@ -50,6 +50,10 @@ imagePullSecrets:
 {{- end }}
 securityContext:
   {{- include "rankzero.podSecurityContext" .root | nindent 2 }}
+{{- with include "rankzero.codeInit" .root | trim }}
+initContainers:
+  {{- . | nindent 2 }}
+{{- end }}
 containers:
   {{- include "rankzero.trainer" . | nindent 2 }}
 volumes:

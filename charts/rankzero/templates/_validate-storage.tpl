@@ -1,36 +1,102 @@
-{{/* Checkpoints and datasets. */}}
+{{/* Checkpoints, datasets, caches. */}}
 {{- define "rankzero.validate.storage" -}}
 {{- $errors := list }}
 {{- with .Values }}
 
+{{- $nodes := int .nodes }}
 {{- with .checkpoints }}
-{{- if and (gt (int $.Values.nodes) 1) (not .existingClaim) (ne .accessMode "ReadWriteMany") }}
-{{- $errors = append $errors (printf "checkpoints.accessMode is %s but nodes is %d: set it to ReadWriteMany, with a checkpoints.storageClass that can do it" .accessMode (int $.Values.nodes)) }}
+{{- $sources := list }}
+{{- range list "existingClaim" "nfs" "hostPath" }}{{ if get $.Values.checkpoints . }}{{ $sources = append $sources . }}{{ end }}{{ end }}
+{{- if gt (len $sources) 1 }}
+{{- $errors = append $errors (printf "checkpoints has %s, and state lies in one place: keep one of existingClaim, nfs and hostPath" (join " and " $sources)) }}
+{{- end }}
+{{- if and (gt $nodes 1) (include "rankzero.makesClaim" $) (ne .accessMode "ReadWriteMany") }}
+{{- $errors = append $errors (printf "checkpoints.accessMode is %s but nodes is %d: set it to ReadWriteMany, with a checkpoints.storageClass that can do it" .accessMode $nodes) }}
+{{- end }}
+{{- if and (gt $nodes 1) .hostPath (not .hostPath.shared) }}
+{{- $errors = append $errors (printf "checkpoints.hostPath is %s but nodes is %d, and each node would have a folder of its own: set checkpoints.hostPath.shared to true where it is one file system on all of them, or use a claim or nfs" .hostPath.path $nodes) }}
+{{- end }}
+{{- if and .storageClass (not (include "rankzero.makesClaim" $)) }}
+{{- $errors = append $errors (printf "checkpoints.storageClass is %s but checkpoints.%s is set, so no claim is made: remove one of them" .storageClass (join " and " $sources)) }}
 {{- end }}
 {{- end }}
 
+{{- with .cache }}
+{{- if and .storageClass (not .size) }}
+{{- $errors = append $errors (printf "cache.storageClass is %s but cache.size is empty: set cache.size to the size of each pod's claim" .storageClass) }}
+{{- end }}
+{{- if and .hostPath (or .size .storageClass) }}
+{{- $errors = append $errors (printf "cache.hostPath is %s beside cache.size or cache.storageClass, and a folder of the nodes has neither: remove them or cache.hostPath" .hostPath.path) }}
+{{- end }}
+{{- end }}
+
+{{- with .shm }}
+{{- if and .size .loader }}
+{{- $errors = append $errors (printf "shm.size is %s and shm.loader is set, which makes the size: remove one of them" .size) }}
+{{- end }}
+{{- with .loader }}
+{{- $missing := list }}
+{{- range list "workers" "prefetch" "batch" }}{{ if not (hasKey $.Values.shm.loader .) }}{{ $missing = append $missing . }}{{ end }}{{ end }}
+{{- if $missing }}
+{{- $errors = append $errors (printf "shm.loader lacks %s: give workers, prefetch and batch" (join " and " $missing)) }}
+{{- else if $.Values.resources.memory }}
+{{- $size := include "rankzero.shmSize" $ }}
+{{- if ge (include "rankzero.mebibytes" $size | int64) (include "rankzero.mebibytes" $.Values.resources.memory | int64) }}
+{{- $errors = append $errors (printf "shm.loader adds up to %s but resources.memory is %s, which counts /dev/shm too: lower shm.loader or raise resources.memory" $size $.Values.resources.memory) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* A path in a pod belongs to one owner. */}}
 {{- $taken := dict "/checkpoints" "the checkpoints" "/tmp" "temporary files" "/opt/rankzero" "the trainer" }}
 {{- range list "/bin" "/dev" "/etc" "/lib" "/lib64" "/proc" "/run" "/sbin" "/sys" "/usr" "/var/run" }}
 {{- $_ := set $taken . "the system" }}
 {{- end }}
+{{- $mounts := list }}
+{{- if include "rankzero.codeSources" $ | fromJsonArray }}
+{{- $mounts = append $mounts (dict "key" "code" "path" .code.mountPath "instead" "/workspace") }}
+{{- end }}
+{{- range $i, $dataset := .datasets }}
+{{- $mounts = append $mounts (dict "key" (printf "datasets[%d]" $i) "path" .mountPath "instead" (printf "/data/%s" .name)) }}
+{{- end }}
+{{- range $mount := $mounts }}
+{{- range $path, $owner := $taken }}
+{{- if or (hasPrefix (print $path "/") (print $mount.path "/")) (hasPrefix (print $mount.path "/") (print $path "/")) }}
+{{- $errors = append $errors (printf "%s.mountPath is %s but %s holds %s: choose a path that is neither above nor below it, e.g. %s" $mount.key $mount.path $path $owner $mount.instead) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $taken .path .key }}
+{{- end }}
+
 {{- $names := dict }}
 {{- range $i, $dataset := .datasets }}
 {{- $key := printf "datasets[%d]" $i }}
 {{- $sources := list }}
-{{- range list "claim" "nfs" "hostPath" }}{{ if get $dataset . }}{{ $sources = append $sources . }}{{ end }}{{ end }}
+{{- range list "claim" "nfs" "hostPath" "objectStorage" }}{{ if get $dataset . }}{{ $sources = append $sources . }}{{ end }}{{ end }}
 {{- if ne (len $sources) 1 }}
-{{- $errors = append $errors (printf "%s (%s) has %s as its source: give exactly one of claim, nfs and hostPath" $key .name (join " and " $sources | default "nothing")) }}
+{{- $errors = append $errors (printf "%s (%s) has %s as its source: give exactly one of claim, nfs, hostPath and objectStorage" $key .name (join " and " $sources | default "nothing")) }}
+{{- end }}
+{{- with .objectStorage }}
+{{- if and .cacheSize .cachePath }}
+{{- $errors = append $errors (printf "%s.objectStorage.cacheSize is %s but cachePath is %s, and a folder of the nodes has no bound: remove one of them" $key .cacheSize .cachePath) }}
+{{- end }}
+{{- if $dataset.readOnly }}
+{{- $errors = append $errors (printf "%s.readOnly is true but the trainer fills the cache of %s at its mountPath: remove readOnly" $key .url) }}
+{{- end }}
 {{- end }}
 {{- with get $names .name }}
 {{- $errors = append $errors (printf "%s.name is %s, as is that of %s: give each dataset a name of its own" $key $dataset.name .) }}
 {{- end }}
-{{- range $path, $owner := $taken }}
-{{- if or (hasPrefix (print $path "/") (print $dataset.mountPath "/")) (hasPrefix (print $dataset.mountPath "/") (print $path "/")) }}
-{{- $errors = append $errors (printf "%s.mountPath is %s but %s holds %s: choose a path that is neither above nor below it, e.g. /data/%s" $key $dataset.mountPath $path $owner $dataset.name) }}
-{{- end }}
-{{- end }}
 {{- $_ := set $names .name $key }}
-{{- $_ := set $taken .mountPath $key }}
+{{- end }}
+
+{{- range $variable := include "rankzero.objectStorageEnv" $ | fromYamlArray }}
+{{- range $key, $given := dict "network.env" $.Values.network.env "secretEnv" $.Values.secretEnv }}
+{{- if hasKey $given $variable.name }}
+{{- $errors = append $errors (printf "%s.%s is set, as objectStorage sets it too: remove one of them" $key $variable.name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- end }}

@@ -1,0 +1,39 @@
+{{/*
+What scripts need to reach object storage: settings that clients of S3 read by these names, and where the data is. The
+library does not read them. Takes the chart's root context.
+*/}}
+{{- define "rankzero.objectStorageEnv" -}}
+{{- with .Values.objectStorage }}
+{{- range $name, $value := dict
+      "RANKZERO_OBJECT_STORAGE_URL" .url
+      "AWS_ENDPOINT_URL" .endpoint
+      "AWS_REGION" .region
+      "AWS_DEFAULT_REGION" .region }}
+{{- with $value }}
+- name: {{ $name }}
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- $secret := .secret }}
+{{- range ternary (list "AWS_ACCESS_KEY_ID" "AWS_SECRET_ACCESS_KEY" "AWS_SESSION_TOKEN") list (ne $secret "") }}
+- name: {{ . }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $secret | quote }}
+      key: {{ . }}
+      {{- if eq . "AWS_SESSION_TOKEN" }}
+      optional: true
+      {{- end }}
+{{- end }}
+{{- end }}
+{{- $remote := dict }}
+{{- range .Values.datasets }}
+{{- if .objectStorage }}
+{{- $_ := set $remote .name (dict "url" .objectStorage.url "cache" .mountPath) }}
+{{- end }}
+{{- end }}
+{{- with $remote }}
+- name: RANKZERO_DATASETS
+  value: {{ toJson . | quote }}
+{{- end }}
+{{- end }}

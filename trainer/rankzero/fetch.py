@@ -1,0 +1,143 @@
+"""``rankzero fetch-code``: one revision of a git repository, before the trainer starts. Needs git in the image.
+
+Neither password nor key reaches a command line, the log or the folder with the code. Submodules and files of Git LFS
+are not fetched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rankzero.errors import ConfigError, PreflightError
+
+COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+"""A full hash, SHA-1 or SHA-256."""
+USERNAME, PASSWORD = "username", "password"
+"""Keys of a Secret of type kubernetes.io/basic-auth."""
+SSH_KEY, KNOWN_HOSTS = "ssh-privatekey", "known_hosts"
+"""Keys of a Secret of type kubernetes.io/ssh-auth; the second is customary."""
+SAID = 2000
+"""Last characters of what git said that an error repeats."""
+
+
+def fetch(repository: str, revision: str, folder: Path, credentials: Path) -> str:
+    """Have ``revision``, a full commit hash or a tag, in ``folder`` and nothing else; returns its commit.
+
+    ``credentials`` is a mounted Secret, or no folder where none is needed. A folder that holds the commit already,
+    after a restart of the node say, is put right without asking the repository. Raises :class:`ConfigError` for a
+    revision that is not there and for a Secret that lacks a key, and :class:`PreflightError` where git is missing or
+    the repository cannot be reached.
+    """
+    if shutil.which("git") is None:
+        raise PreflightError("git is not in this image", hint="build it with trainer/Containerfile, which installs it")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="rankzero-git-") as private:
+        git = Git(folder, {**os.environ, **access(repository, credentials, Path(private))})
+        git.run("init", "--quiet")
+        is_commit = COMMIT.fullmatch(revision) is not None
+        if not (is_commit and git.has(revision)):
+            _obtain(git, repository, revision if is_commit else f"refs/tags/{revision}")
+        git.run("checkout", "--quiet", "--force", "--detach", revision if is_commit else "FETCH_HEAD")
+        git.run("clean", "--quiet", "-ffdx")
+        return git.run("rev-parse", "HEAD").strip()
+
+
+class Git:
+    """git in one folder, never asking a person."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environment = {**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+    def run(self, *arguments: str) -> str:
+        """Its standard output. Raises :class:`PreflightError` with what it said."""
+        done = subprocess.run(
+            ["git", "-C", str(self._folder), *arguments],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            raise PreflightError(f"git {arguments[0]} failed: {done.stderr.strip()[-SAID:]}")
+        return done.stdout
+
+    def has(self, commit: str) -> bool:
+        """Whether the folder holds the commit."""
+        try:
+            self.run("cat-file", "-e", f"{commit}^{{commit}}")
+        except PreflightError:
+            return False
+        return True
+
+
+def _obtain(git: Git, repository: str, wanted: str) -> None:
+    """Fetch one commit without its history; with all of it from a server that does not hand out single commits."""
+    try:
+        git.run("fetch", "--quiet", "--depth=1", "--no-tags", "--", repository, wanted)
+    except PreflightError as error:
+        if "couldn't find remote ref" in error.message:
+            raise ConfigError(
+                f"{repository} has no {wanted.removeprefix('refs/tags/')}",
+                hint="code.git.revision is a full commit hash or a tag that has been pushed; a branch is none",
+            ) from error
+        if "not our ref" not in error.message and "unadvertised object" not in error.message:
+            raise PreflightError(
+                f"cannot fetch {repository}: {error.message}",
+                hint="look at the address, at what the pod may reach, and at code.git.secret",
+            ) from error
+        git.run("fetch", "--quiet", "--", repository, "+refs/*:refs/fetched/*")
+        if not git.has(wanted):
+            raise ConfigError(
+                f"{repository} has no commit {wanted}", hint="push it, or correct code.git.revision"
+            ) from error
+
+
+def access(repository: str, credentials: Path, private: Path) -> dict[str, str]:
+    """Variables by which git uses the Secret, for this repository's host alone. Files go to ``private``."""
+    if not credentials.is_dir():
+        return {}
+    if (credentials / SSH_KEY).exists():
+        key = private / "key"
+        key.touch(0o600)
+        key.write_text(_value(credentials, SSH_KEY) + "\n", encoding="utf-8")
+        _value(credentials, KNOWN_HOSTS)
+        options = (
+            f"-o IdentitiesOnly=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile={credentials / KNOWN_HOSTS}"
+        )
+        return {"GIT_SSH_COMMAND": f"ssh -i {key} {options}"}
+    answer = private / "answer"
+    answer.touch(0o600)
+    answer.write_text(
+        "".join(f"{name}={_value(credentials, name)}\n" for name in (USERNAME, PASSWORD)), encoding="utf-8"
+    )
+    address = urlsplit(repository)
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        # Asked for this host only: a redirect to another one does not get the password.
+        "GIT_CONFIG_KEY_0": f"credential.{address.scheme}://{address.netloc.rpartition('@')[2]}.helper",
+        "GIT_CONFIG_VALUE_0": f"!f() {{ cat '{answer}'; }}; f",
+    }
+
+
+def _value(credentials: Path, key: str) -> str:
+    path = credentials / key
+    try:
+        value = path.read_text(encoding="utf-8").rstrip("\n")
+    except OSError as error:
+        raise ConfigError(
+            f"the Secret of code.git.secret has no readable key {key}: {error.strerror}",
+            hint=f"it needs {USERNAME} and {PASSWORD}, or {SSH_KEY} and {KNOWN_HOSTS}",
+        ) from error
+    if not value or (key in (USERNAME, PASSWORD) and not value.isprintable()):
+        raise ConfigError(f"{key} of code.git.secret is empty or has several lines", hint="write it as one line")
+    return value
