@@ -9,12 +9,13 @@ from pathlib import Path
 
 from scripts.cache import REPO
 from scripts.entry import guarded
-from scripts.generate import defaults, files, golden, inventory, measured, reference, roles, schema, upgrades
+from scripts.generate import defaults, files, golden, inventory, measured, reference, refusals, roles, schema, upgrades
 
 GENERATED: dict[Path, Callable[[], str]] = {
     files.SCHEMA: schema.render,
     files.DEFAULTS: defaults.render,
     files.REFERENCE: reference.render,
+    files.REFUSALS: refusals.render,
     files.PACKAGE_README: reference.render_package,
     files.RECOVERY: measured.recovery,
     files.DRILLS: measured.drills,

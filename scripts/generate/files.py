@@ -5,10 +5,12 @@ from __future__ import annotations
 from scripts.cache import REPO
 
 CHART = REPO / "charts" / "rankzero"
+TEMPLATES = CHART / "templates"
 VALUES = CHART / "values.yaml"
 SCHEMA = CHART / "values.schema.json"
-DEFAULTS = CHART / "templates" / "_defaults.tpl"
+DEFAULTS = TEMPLATES / "_defaults.tpl"
 REFERENCE = REPO / "docs" / "values.md"
+REFUSALS = REPO / "docs" / "refusals.md"
 SCENARIOS = CHART / "ci"
 GOLDEN = REPO / "tests" / "chart" / "golden"
 DRILLS = REPO / "docs" / "drills.md"

@@ -14,7 +14,7 @@ import yaml
 
 from rankzero.errors import ConfigError
 from scripts.cache import REPO
-from scripts.generate import defaults, files, golden, measured, reference, schema
+from scripts.generate import defaults, files, golden, measured, reference, refusals, schema
 from scripts.generate.comments import load_values, read_comments
 
 
@@ -29,6 +29,7 @@ def test_generated_files_are_up_to_date() -> None:
     assert files.SCHEMA.read_text(encoding="utf-8") == schema.render()
     assert files.DEFAULTS.read_text(encoding="utf-8") == defaults.render()
     assert files.REFERENCE.read_text(encoding="utf-8") == reference.render()
+    assert files.REFUSALS.read_text(encoding="utf-8") == refusals.render()
     assert files.PACKAGE_README.read_text(encoding="utf-8") == reference.render_package()
     assert files.RECOVERY.read_text(encoding="utf-8") == measured.recovery()
     assert files.DRILLS.read_text(encoding="utf-8") == measured.drills()
