@@ -22,13 +22,13 @@ NAMESPACE, NAME = "team", "mnist"
 STATEFUL_SET = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/{NAME}"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
-RANK_0 = f"{PODS}/{NAME}-0"
 STATUS_PORT = 16123
-PAGE = f"{RANK_0}:{STATUS_PORT}/proxy/status"
+PAGE = f"{PODS}/{NAME}-0:{STATUS_PORT}/proxy/status"
 
 
 _CONTAINER = {
     "name": contract.CONTAINER_NAME,
+    "env": [{"name": contract.ENV_RANK0_HOST, "value": f"{NAME}-0.{NAME}"}],
     "ports": [
         {"name": contract.RENDEZVOUS_PORT_NAME, "containerPort": 12123},
         {"name": contract.STATUS_PORT_NAME, "containerPort": STATUS_PORT},
@@ -42,7 +42,6 @@ class FakeApi:
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, Any]] = {
             PODS: (200, {"kind": "PodList", "items": []}),
-            RANK_0: (200, {"metadata": {"name": f"{NAME}-0"}, "spec": {"containers": [_CONTAINER]}}),
             EVENTS: (200, {"kind": "EventList", "items": []}),
         }
         self.next: list[tuple[int, Any]] = []
@@ -82,12 +81,17 @@ class FakeApi:
         pods = [
             {
                 "metadata": _metadata(f"{NAME}-{index}", at),
-                "spec": {"nodeName": "node", "containers": [{"name": "trainer"}]},
+                "spec": {"nodeName": "node", "hostname": f"{NAME}-{index}", "containers": [_CONTAINER]},
                 "status": {"phase": "Running"},
             }
             for index, at in enumerate(created)
         ]
         self.answers[PODS] = (200, {"items": pods})
+
+    def put_page(self, document: Any, status: int = 200) -> None:
+        """The pod of node rank 0 and what it answers."""
+        self.put_pods(100)
+        self.answers[PAGE] = (status, document)
 
     def put_events(self, *events: tuple[float, Any]) -> None:
         """Events about the StatefulSet: time of creation and outcome; a text is taken as it is."""

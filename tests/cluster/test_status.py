@@ -10,7 +10,7 @@ import pytest
 from rankzero.cluster.run import Run
 from rankzero.cluster.status import collect, lines
 from rankzero.errors import ClusterError, UnreachableError
-from tests.cluster.fake_api import EVENTS, HANG_UP, NAME, NAMESPACE, PAGE, PODS, RANK_0, FakeApi, outcome, serve
+from tests.cluster.fake_api import EVENTS, HANG_UP, NAME, NAMESPACE, PODS, STATEFUL_SET, FakeApi, outcome, serve
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_release_that_is_not_there_is_a_sentence(api: FakeApi) -> None:
 
 def test_a_running_run_is_told_by_rank_0(api: FakeApi) -> None:
     api.put_workload(replicas=2)
-    api.answers[PAGE] = (200, running())
+    api.put_page(running())
     document = collect(run_of(api))
     assert document["state"] == "running"
     assert any("step 5 of 10" in line for line in lines(document))
@@ -50,7 +50,7 @@ def test_a_run_before_its_first_step_says_what_its_ranks_do(api: FakeApi) -> Non
     page = running()
     ranks = [{"rank": 0, "phase": "startup", "still": 3.2}, {"rank": 1, "phase": "preparation", "still": 61.0}]
     page["group"] |= {"progress": {"total_steps": 10, "attempt": 1}, "ranks": ranks, "time_s": {"startup": 3.0}}
-    api.answers[PAGE] = (200, page)
+    api.put_page(page)
     said = lines(collect(run_of(api)))
     assert "  ranks: 1 in startup, 1 in preparation; rank 1 in preparation for 61 s" in said
     assert any("startup 3 s" in line for line in said)
@@ -61,7 +61,7 @@ def test_a_loss_that_is_no_number_is_shown_as_such(api: FakeApi) -> None:
     api.put_workload(replicas=2)
     page = running()
     page["group"]["progress"]["loss"] = None
-    api.answers[PAGE] = (200, page)
+    api.put_page(page)
     assert any("loss nan" in line for line in lines(collect(run_of(api))))
 
 
@@ -99,7 +99,7 @@ def parked(run_id: str = "a") -> dict[str, Any]:
 def test_a_run_whose_pods_are_parked_is_told_by_rank_0_and_so_is_what_to_type(api: FakeApi) -> None:
     """Without a Role there is no Event, and the StatefulSet keeps its size."""
     api.put_workload(replicas=2)
-    api.answers[PAGE] = (200, parked())
+    api.put_page(parked())
     document = collect(run_of(api))
     assert document["state"] == "succeeded"
     assert lines(document)[1] == "  it has succeeded"
@@ -109,7 +109,7 @@ def test_a_run_whose_pods_are_parked_is_told_by_rank_0_and_so_is_what_to_type(ap
 
 def test_a_parked_pod_of_an_earlier_run_does_not_tell_the_outcome_of_this_one(api: FakeApi) -> None:
     api.put_workload(replicas=2, run_id="b")
-    api.answers[PAGE] = (200, parked(run_id="a"))
+    api.put_page(parked(run_id="a"))
     assert collect(run_of(api))["outcome"] is None
 
 
@@ -161,7 +161,7 @@ def test_an_annotation_of_another_form_is_left_out(api: FakeApi, foreign: str) -
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_page_that_may_not_be_read_is_an_error_and_not_a_run_that_waits(api: FakeApi, status: int) -> None:
     api.put_workload(replicas=2)
-    api.answers[PAGE] = (status, {"kind": "Status"})
+    api.put_page({"kind": "Status"}, status)
     with pytest.raises(ClusterError, match=f"pods/proxy of team/mnist-0: the API answered {status}"):
         collect(run_of(api))
 
@@ -169,26 +169,26 @@ def test_a_page_that_may_not_be_read_is_an_error_and_not_a_run_that_waits(api: F
 @pytest.mark.parametrize("answer", [(404, {}), (400, {}), (500, {}), (503, {}), (200, b"<html>"), (200, [])])
 def test_a_page_that_does_not_answer_is_a_pod_that_is_not_there_yet(api: FakeApi, answer: tuple[int, Any]) -> None:
     api.put_workload(replicas=2)
-    api.answers[PAGE] = answer
+    api.put_page(answer[1], answer[0])
     assert state(api) == "waiting"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (404, {"kind": "Status"}),
-        (200, {"metadata": {"name": "mnist-0"}, "spec": {"containers": [{"name": "trainer"}]}}),
-    ],
-)
-def test_without_a_pod_or_its_port_there_is_no_page(api: FakeApi, answer: tuple[int, Any]) -> None:
+@pytest.mark.parametrize("left_out", ["hostname", "containers", "all"])
+def test_without_a_pod_or_its_port_there_is_no_page(api: FakeApi, left_out: str) -> None:
     api.put_workload(replicas=2)
-    api.answers[PAGE] = (200, running())
-    api.answers[RANK_0] = answer
+    api.put_page(running())
+    pods = api.answers[PODS][1]["items"]
+    if left_out == "all":
+        pods.clear()
+    elif left_out == "containers":
+        pods[0]["spec"]["containers"] = [{"name": "trainer"}]
+    else:
+        del pods[0]["spec"]["hostname"]
     assert state(api) == "waiting"
 
 
 @pytest.mark.parametrize("answer", [(HANG_UP, None), (500, {}), (503, {}), (429, {})])
-@pytest.mark.parametrize("path", [RANK_0, PODS, EVENTS])
+@pytest.mark.parametrize("path", [STATEFUL_SET, PODS, EVENTS])
 def test_an_api_that_cannot_answer_now_is_told_apart_from_one_that_refuses(
     api: FakeApi, path: str, answer: tuple[int, Any]
 ) -> None:
@@ -204,7 +204,7 @@ def test_an_api_that_cannot_answer_now_is_told_apart_from_one_that_refuses(
 
 def test_a_connection_that_breaks_on_the_way_to_the_page_is_no_pod_that_is_away(api: FakeApi) -> None:
     api.put_workload(replicas=2)
-    api.answers[PAGE] = (HANG_UP, None)
+    api.put_page(None, HANG_UP)
     with pytest.raises(UnreachableError, match="pods/proxy of team/mnist-0 does not answer"):
         run_of(api).status()
 

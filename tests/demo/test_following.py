@@ -60,7 +60,7 @@ def test_a_short_silence_of_the_api_is_said_and_waited_out(
     monkeypatch.setattr(follow, "POLL", 0.01)
     api.put_workload(replicas=0)
     api.put_events((150, outcome("succeeded")))
-    api.next = [(404, {}), blip, blip, blip]  # the page of rank 0, then the pods three times
+    api.next = [(200, {"items": []}), blip, blip, blip]  # no rank 0 that has a page, then its pods three times
     assert follow.follow(run_of(api), "a", console).outcome["state"] == "succeeded"
     assert output(console).count("; asking again for 60 s") == 1
 

@@ -11,26 +11,22 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from rankzero import contract
+from rankzero.cluster import workload
 from rankzero.cluster.api import TIMEOUT, readable
+from rankzero.cluster.workload import Workload
 
 FORBIDDEN = {401, 403}
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What was asked for. ``run_id`` is the run of the release, ``created`` seconds since the epoch by the API."""
-
-    replicas: int
-    run_id: str
-    created: float
+ENDED = {"Succeeded", "Failed"}
+"""Phases of pods that hold nothing any more."""
 
 
 @dataclass(frozen=True)
 class PodView:
     """A pod of the run.
 
-    ``trouble`` is why it does not run yet, empty where nothing is known against it; ``created`` is seconds since the
-    epoch by the API; ``restarts`` counts how often its containers were started again.
+    ``gpus`` are those that it holds now. ``trouble`` is why it does not run, empty where nothing is known against it;
+    ``created`` is seconds since the epoch by the API; ``restarts`` counts how often its containers were started again.
+    ``rank0``: it is, or was, that of node rank 0, which serves the group's status page at ``status_port``.
     """
 
     name: str
@@ -41,6 +37,13 @@ class PodView:
     trouble: str
     created: float
     restarts: int
+    rank0: bool
+    status_port: int | None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.phase in ENDED
 
 
 class Run:
@@ -54,18 +57,11 @@ class Run:
         self.name = name
         # The generated client types every field as optional, also those that the API always fills.
         self._core: Any = client.CoreV1Api(api)
-        self._apps: Any = client.AppsV1Api(api)
+        self._api = api
 
     def workload(self) -> Workload | None:
-        """The release's StatefulSet; None where it has none here."""
-        with readable(f"StatefulSet {self.namespace}/{self.name}"):
-            try:
-                found = self._apps.read_namespaced_stateful_set(self.name, self.namespace, _request_timeout=TIMEOUT)
-            except ApiException as error:
-                if error.status == 404:
-                    return None
-                raise
-        return Workload(found.spec.replicas, _run_id(found.spec.template.spec), _seconds(found))
+        """What owns the release's pods; None where it has none here."""
+        return workload.find(self._api, self.namespace, self.name)
 
     def pods(self, gpu_resource: str = contract.GPU_RESOURCE) -> list[PodView]:
         """The run's pods by name."""
@@ -85,15 +81,16 @@ class Run:
                 if error.status != 404:
                     raise
 
-    def status(self) -> dict[str, Any] | None:
-        """The status page of node rank 0; None while the pod does not answer: it comes and goes."""
-        port = self._status_port()
-        if port is None:
+    def status(self, pods: list[PodView] | None = None) -> dict[str, Any] | None:
+        """The status page of node rank 0, one of ``pods``; None while it does not answer: it comes and goes."""
+        living = (pod for pod in (self.pods() if pods is None else pods) if pod.rank0 and not pod.has_ended)
+        rank0 = max(living, key=lambda pod: pod.created, default=None)
+        if rank0 is None or rank0.status_port is None:
             return None
-        with readable(f"pods/proxy of {self.namespace}/{self.name}-0"):
+        with readable(f"pods/proxy of {self.namespace}/{rank0.name}"):
             try:
                 answer = self._core.connect_get_namespaced_pod_proxy_with_path(
-                    f"{self.name}-0:{port}",
+                    f"{rank0.name}:{rank0.status_port}",
                     self.namespace,
                     "status",
                     _preload_content=False,
@@ -107,18 +104,6 @@ class Run:
                 if not _is_read_timeout(error):  # the API takes the call and waits for the pod
                     raise
         return None
-
-    def _status_port(self) -> int | None:
-        """Where rank 0 serves its page: another port in each release on the network of the nodes."""
-        with readable(f"pod {self.namespace}/{self.name}-0"):
-            try:
-                pod = self._core.read_namespaced_pod(f"{self.name}-0", self.namespace, _request_timeout=TIMEOUT)
-            except ApiException as error:
-                if error.status == 404:
-                    return None
-                raise
-        ports = (port for container in pod.spec.containers for port in container.ports or [])
-        return next((int(port.container_port) for port in ports if port.name == contract.STATUS_PORT_NAME), None)
 
     def outcome(self, run_id: str, *, since: float = 0.0) -> dict[str, Any] | None:
         """How run ``run_id`` of this release ended, from its newest Event; None where there is none (they expire).
@@ -141,12 +126,6 @@ def _seconds(found: Any) -> float:
     return float(found.metadata.creation_timestamp.timestamp())
 
 
-def _run_id(pod_spec: Any) -> str:
-    """The run that the pods of a workload belong to."""
-    variables = [variable for container in pod_spec.containers for variable in container.env or []]
-    return next((str(variable.value) for variable in variables if variable.name == contract.ENV_RUN_ID), "")
-
-
 def _document(text: str | bytes) -> dict[str, Any] | None:
     """A JSON object; None for anything else."""
     try:
@@ -163,16 +142,26 @@ def _is_read_timeout(error: urllib3.exceptions.HTTPError) -> bool:
 
 def _view(pod: Any, gpu_resource: str) -> PodView:
     gpus = sum(int((c.resources.limits or {}).get(gpu_resource, 0)) for c in pod.spec.containers if c.resources)
+    ports = (port for container in pod.spec.containers for port in container.ports or [])
     return PodView(
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         phase=pod.status.phase,
         node=pod.spec.node_name or "",
-        gpus=gpus,
+        gpus=0 if pod.status.phase in ENDED else gpus,
         trouble=_trouble(pod.status),
         created=_seconds(pod),
         restarts=sum(container.restart_count for container in pod.status.container_statuses or []),
+        rank0=_is_rank0(pod.spec),
+        status_port=next((int(port.container_port) for port in ports if port.name == contract.STATUS_PORT_NAME), None),
     )
+
+
+def _is_rank0(spec: Any) -> bool:
+    """Whether a pod has the host name that all of its group look for."""
+    variables = [variable for container in spec.containers for variable in container.env or []]
+    host = next((str(variable.value) for variable in variables if variable.name == contract.ENV_RANK0_HOST), "")
+    return bool(spec.hostname) and spec.hostname == host.partition(".")[0]
 
 
 def _trouble(status: Any) -> str:
@@ -185,4 +174,6 @@ def _trouble(status: Any) -> str:
             last = container.last_state.terminated
             said = waiting.message or (last.message if last else "") or ""
             return f"{waiting.reason}: {said}".strip(": ")
+        if (ended := container.state.terminated) and ended.exit_code:
+            return f"{ended.reason or 'ended'} with status {ended.exit_code}"
     return ""

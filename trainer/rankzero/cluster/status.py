@@ -15,7 +15,8 @@ from kubernetes import config
 
 from rankzero import contract
 from rankzero.cluster.api import connect
-from rankzero.cluster.run import PodView, Run, Workload
+from rankzero.cluster.run import PodView, Run
+from rankzero.cluster.workload import ENDS, Workload
 from rankzero.errors import ClusterError
 from rankzero.launch.ledger import sentence
 
@@ -48,19 +49,21 @@ def collect(run: Run) -> dict[str, Any]:
         raise ClusterError(
             f"there is no run {run.name} in namespace {run.namespace}", hint="see `helm list --all-namespaces`"
         )
-    page = run.status() or {}
-    group = page.get("group") or {}
     pods = run.pods()
+    page = run.status(pods) or {}
+    group = page.get("group") or {}
     outcome = page.get("outcome")  # parked pods tell it for longer than an Event lives
     if outcome is not None and outcome["run_id"] != workload.run_id:
         outcome = None
     if outcome is None and (workload.replicas == 0 or not group):
-        outcome = run.outcome(workload.run_id, since=_started(run, workload, pods))
+        outcome = run.outcome(workload.run_id, since=_started(workload, pods))
     return {
         "run": run.name,
         "run_id": workload.run_id,
         "namespace": run.namespace,
-        "state": (outcome or {}).get("state") or group.get("state") or ("waiting" if workload.replicas else ENDED),
+        "workload": workload.kind,
+        "state": (outcome or {}).get("state") or workload.ended or _present(group, workload),
+        "why": "" if outcome else workload.why,
         "replicas": workload.replicas,
         "pods": [vars(pod) for pod in pods],
         "waiting_for": page.get("waiting_for") or "",
@@ -69,9 +72,14 @@ def collect(run: Run) -> dict[str, Any]:
     }
 
 
-def _started(run: Run, workload: Workload, pods: list[PodView]) -> float:
+def _started(workload: Workload, pods: list[PodView]) -> float:
     """Since when the present start of the run can have ended: rank 0's pod tells how, so not before it was there."""
-    return max([workload.created, *(pod.created for pod in pods if pod.name == f"{run.name}-0")])
+    return max([workload.created, *(pod.created for pod in pods if pod.rank0)])
+
+
+def _present(group: dict[str, Any], workload: Workload) -> str:
+    """State of a run whose end nobody tells of."""
+    return str(group.get("state") or ("waiting" if workload.replicas else ENDED))
 
 
 def lines(document: dict[str, Any]) -> list[str]:
@@ -83,6 +91,9 @@ def lines(document: dict[str, Any]) -> list[str]:
         said += [f"  {key}: {_figure(value, '.4g')}" for key, value in outcome.get("result", {}).items()]
     elif document["state"] == ENDED:
         said.append(f"  how it ended is no longer known here; {_on_the_volume(document)}")
+    elif document["state"] in ENDS.values():
+        why = f": {document['why']}" if document["why"] else ""
+        said.append(f"  so says its {document['workload']}{why}; {_on_the_volume(document)}")
     progress = group.get("progress") or {}
     if "step" in progress:
         age = time.time() - progress["time"]
