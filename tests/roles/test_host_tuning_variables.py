@@ -50,12 +50,15 @@ def node(
         "machine_facts": {
             "nics": [nic("lo", "127.0.0.1/8", kind="loopback"), nic("eth0", "10.0.0.5/24", speed_mbit=speed), *nics],
             "default_interface": "eth0",
+            "memory_mib": 65536,
+            "numa": [{"node": 0, "cpus": [0, 1]}, {"node": 1, "cpus": [2, 3]}, {"node": 2, "cpus": []}],
+            "hugepages": [{"size_kib": 2048, "total": 0, "node": 0}],
         },
         "ansible_managed": "Ansible managed",
         "ansible_search_path": [str(ROLE)],
         "__host_tuning_node": {
             "record": record or {},
-            "files": {"sysctl": "", "modules": ""},
+            "files": {"sysctl": "", "modules": "", "tmpfiles": ""},
             "sysctls": KERNEL,
             "later": {},
             "read_only": [],

@@ -99,6 +99,31 @@ def shared_subnets(nics: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{subnet} ({', '.join(names)})" for subnet, names in sorted(members.items()) if len(names) > 1]
 
 
+def hugepages(facts: Mapping[str, Any], asked: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Settings for huge pages: of each size in ``asked`` (KiB: pages) so many on every NUMA node that has CPUs.
+
+    Their keys are paths of /sys, which the role's modules take beside sysctls. A size of 0 pages is left alone.
+    """
+    return [
+        {
+            "key": f"/sys/devices/system/node/node{numa['node']}/hugepages/hugepages-{size}kB/nr_hugepages",
+            "at_least": pages,
+            "reach": "host",
+            "reason": f"{pages} pages of {size // 1024} MiB on each NUMA node are asked for",
+        }
+        for size, pages in asked.items()
+        if pages > 0
+        for numa in facts["numa"]
+        if numa["cpus"]
+    ]
+
+
+def missing_sizes(facts: Mapping[str, Any], asked: Mapping[str, int]) -> list[int]:
+    """The sizes, in KiB, of which pages are ``asked`` for and which the kernel does not have."""
+    there = {pool["size_kib"] for pool in facts["hugepages"]}
+    return [size for size, pages in asked.items() if pages > 0 and size not in there]
+
+
 def kernel_findings(plan: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """A finding for each sysctl that is not what it should be."""
     return [
@@ -145,6 +170,8 @@ class FilterModule:
             "host_tuning_sysctl_plan": sysctl_plan,
             "host_tuning_sysctl_values": sysctl_values,
             "host_tuning_sysctl_record": sysctl_record,
+            "host_tuning_hugepages": hugepages,
+            "host_tuning_missing_sizes": missing_sizes,
             "host_tuning_kernel_findings": kernel_findings,
             "host_tuning_boot_findings": boot_findings,
             "host_tuning_shown": shown,

@@ -82,7 +82,7 @@ AVAILABLE = "net.ipv4.tcp_available_congestion_control"
 
 
 def file_of(key: str, root: Path = PROC_SYS) -> Path:
-    """Where the kernel shows a sysctl."""
+    """Where the kernel shows a value: the path of a sysctl by its name, one of /sys as it is."""
     return root.joinpath(*key.split("."))
 
 

@@ -16,7 +16,7 @@ description:
     written before it are returned to what they were.
 options:
   values:
-    description: Kernel values by key, words separated by one space.
+    description: Kernel values by the name of a sysctl or a path of /sys, words separated by one space.
     type: dict
     required: true
 """
@@ -47,13 +47,18 @@ class RefusedError(Exception):
         self.key, self.kept = key, kept
 
 
+def _file(key: str, root: Path) -> Path:
+    """The path of a sysctl by its name, one of /sys as it is."""
+    return root.joinpath(*key.split("."))
+
+
 def show(key: str, root: Path = PROC_SYS) -> str:
     """A kernel value, its words separated by one space."""
-    return " ".join(root.joinpath(*key.split(".")).read_text(encoding="utf-8").split())
+    return " ".join(_file(key, root).read_text(encoding="utf-8").split())
 
 
 def _write(key: str, value: str, root: Path) -> None:
-    root.joinpath(*key.split(".")).write_text(f"{value}\n", encoding="utf-8")
+    _file(key, root).write_text(f"{value}\n", encoding="utf-8")
 
 
 def changes(values: Mapping[str, str], root: Path = PROC_SYS) -> dict[str, str]:
