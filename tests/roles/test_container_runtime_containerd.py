@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 
 from roles.container_runtime.filter_plugins import container_runtime_containerd as containerd
-
-MAIN = "/etc/containerd/config.toml"
-OWN = "/etc/containerd/conf.d/zz-rankzero.toml"
-BINARY = "/usr/bin/nvidia-container-runtime"
-CRI_V2, CRI_V3 = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"
+from tests.roles.containerd_files import (
+    BINARY,
+    CRI_V2,
+    CRI_V3,
+    KUBEADM_V2,
+    KUBEADM_V3,
+    MAIN,
+    OWN,
+    after,
+    config,
+    own,
+    plan,
+)
 
 DOCKER_PACKAGE = """#   Copyright 2018-2022 Docker Inc.
 
@@ -22,35 +30,8 @@ disabled_plugins = ["cri"]
 #[grpc]
 #  address = "/run/containerd/containerd.sock"
 """
-KUBEADM_V2 = f"""# made by `containerd config default`
-version = 2
-root = "/data/containerd"
-imports = []
 
-[plugins]
-  [plugins."{CRI_V2}"]
-    sandbox_image = "registry.example/pause:3.9"
-    [plugins."{CRI_V2}".containerd]
-      snapshotter = "stargz"
-      default_runtime_name = "runc"
-      [plugins."{CRI_V2}".containerd.runtimes.runc]
-        runtime_type = "io.containerd.runc.v2"
-        pod_annotations = ["io.example/*"]
-        [plugins."{CRI_V2}".containerd.runtimes.runc.options]
-          SystemdCgroup = true
-      [plugins."{CRI_V2}".containerd.runtimes.kata]
-        runtime_type = "io.containerd.kata.v2"
-    [plugins."{CRI_V2}".registry.mirrors."docker.io"]
-      endpoint = ["https://mirror.example"]
-[plugins."io.containerd.internal.v1.opt"]
-  path = "/opt/containerd"
-"""
-KUBEADM_V3 = f"""version = 3
-[plugins.'io.containerd.cri.v1.images'.registry]
-  config_path = '/etc/containerd/certs.d'
-[plugins.'{CRI_V3}'.containerd.runtimes.runc.options]
-  SystemdCgroup = true
-"""
+
 CRUN_V3 = f"""version = 3
 [plugins.'{CRI_V3}'.containerd]
   default_runtime_name = 'crun'
@@ -58,33 +39,6 @@ CRUN_V3 = f"""version = 3
   runtime_type = 'io.containerd.runc.v2'
   options = {{ BinaryName = '/usr/bin/crun', SystemdCgroup = true }}
 """
-
-
-def config(main: str | None, **others: str) -> dict[str, Any]:
-    """What the node has: the main file and, by name, those of conf.d."""
-    files = [{"path": MAIN, "text": main}] if main is not None else []
-    files += [{"path": f"/etc/containerd/conf.d/{name}.toml", "text": text} for name, text in others.items()]
-    return {"path": MAIN, "drop_in": OWN, "files": files}
-
-
-def plan(
-    node: dict[str, Any], version: str = "2.2.1", *, handler: str = "nvidia", default: bool = False, cdi: bool = False
-) -> dict[str, Any]:
-    wanted = {"handler": handler, "binary": BINARY, "default": default, "cdi": cdi}
-    return containerd.plan(node, version, wanted)
-
-
-def after(node: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The node once the changes are made, its files in containerd's order."""
-    texts = {file["path"]: file["text"] for file in node["files"]} | changes["write"]
-    kept = [path for path in texts if path not in changes["remove"]]
-    order = sorted((path for path in kept if path != MAIN), key=lambda path: path)
-    return node | {"files": [{"path": path, "text": texts[path]} for path in [MAIN, *order]]}
-
-
-def own(changes: dict[str, Any]) -> dict[str, Any]:
-    """The content of the role's drop-in."""
-    return tomllib.loads(changes["write"][OWN])
 
 
 def handler_of(changes: dict[str, Any], plugin: str = CRI_V3) -> dict[str, Any]:
@@ -258,62 +212,6 @@ def test_a_handler_that_somebody_else_has_set_up_is_kept() -> None:
         "runtime_type": "io.containerd.runc.v2",
         "options": {"BinaryName": "/usr/local/nvidia/toolkit/nvidia-container-runtime", "SystemdCgroup": True},
     }
-
-
-def test_cdi_is_switched_on_where_it_is_not_on_by_itself() -> None:
-    def section(main: str, version: str) -> dict[str, Any]:
-        changes = plan(config(main), version, handler="", cdi=True)
-        return own(changes)["plugins"] if OWN in changes["write"] else {}
-
-    assert section(KUBEADM_V3, "2.1.0") == {}
-    assert section(f"{KUBEADM_V3}[plugins.'{CRI_V3}']\nenable_cdi = false\n", "2.1.0") == {CRI_V3: {"enable_cdi": True}}
-    assert section(KUBEADM_V2, "1.7.29")[CRI_V2]["enable_cdi"] is True
-
-
-@pytest.mark.parametrize(
-    ("node", "version", "words"),
-    [
-        (config("version = 3\n[plugins"), "2.2.1", f"{MAIN} is not TOML"),
-        (config(KUBEADM_V3, broken="version ="), "2.2.1", "conf.d/broken.toml is not TOML"),
-        (
-            config(KUBEADM_V2, new="version = 3\n"),
-            "2.2.1",
-            "configuration version 3 and /etc/containerd/config.toml only 2",
-        ),
-        (config("version = 9\n"), "2.2.1", "configuration version 9, and the role knows 2, 3, 4"),
-        (config("[plugins.cri]\nx = 1\n"), "1.7.29", "says no version"),
-        (config('disabled_plugins = ["cri", "zfs"]'), "1.7.29", "says no version"),
-        (config(KUBEADM_V3.replace("runc.options", "runc")), None, "does not tell its version"),
-        (
-            config(f"version = 3\n[plugins.'{CRI_V3}'.containerd]\ndefault_runtime_name = 'nope'\n"),
-            "2.2.1",
-            "the default runtime is nope, and containerd's files define only nvidia, runc",
-        ),
-        (config('version = 3\n"imports" = []\n'), "2.2.1", "in which the role cannot change imports"),
-    ],
-    ids=["main", "drop-in", "versions", "unknown", "v1", "v1 disabled", "no answer", "default", "quoted"],
-)
-def test_what_would_keep_containerd_from_starting_is_said_and_nothing_is_written(
-    node: dict[str, Any], version: str, words: str
-) -> None:
-    changes = plan(node, version)
-
-    assert words in " ".join(changes["problems"])
-    assert (changes["write"], changes["remove"]) == ({}, [])
-
-
-@pytest.mark.parametrize(("version", "read"), [("2.3.0", False), ("2.3.1", False), ("2.4.0", True)])
-def test_files_of_two_versions_are_read_together_from_containerd_2_4_on(version: str, read: bool) -> None:
-    """B6: the first patches of 2.3 refuse to start with them."""
-    assert (plan(config(KUBEADM_V2, new="version = 3\n"), version)["problems"] == []) is read
-
-
-def test_a_file_that_is_read_later_and_takes_the_default_back_is_named() -> None:
-    later = f"version = 3\n[plugins.'{CRI_V3}'.containerd]\ndefault_runtime_name = 'runc'\n"
-    node = config(f'imports = ["conf.d/*.toml"]\n{KUBEADM_V3}', zzz=later)
-
-    assert "read after /etc/containerd/conf.d/zz-rankzero.toml" in plan(node, default=True)["problems"][0]
-    assert plan(node)["problems"] == []
 
 
 @pytest.mark.parametrize(

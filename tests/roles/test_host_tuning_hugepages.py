@@ -9,7 +9,7 @@ import pytest
 
 from roles.host_tuning.filter_plugins.host_tuning import hugepages, sysctl_plan, sysctl_record, sysctl_values
 from roles.host_tuning.library import host_tuning_read, host_tuning_write
-from tests.roles.test_host_tuning_variables import KERNEL, node, on
+from tests.roles.host_tuning_node import KERNEL, node, on
 
 FACTS = node()["machine_facts"]
 
@@ -42,8 +42,8 @@ def test_pages_are_reserved_by_the_running_kernel_read_back_and_given_back(tmp_p
     assert list(host_tuning_read.read_sysctls(keys).values()) == ["0", "1024"]
 
 
-def asked(expression: str, live: str = "0", **arguments: Any) -> Any:
-    pages = {pool(0): live, pool(1): live}
+def asked(expression: str, live: int = 0, **arguments: int) -> Any:
+    pages = {pool(0): str(live), pool(1): str(live)}
     return on(expression, node(sysctls={**KERNEL, **pages}), **{"hugepages_2mi": 512, **arguments})
 
 
@@ -55,9 +55,7 @@ def test_pages_are_reserved_again_at_boot_by_a_file_of_their_own() -> None:
     ]
     assert "/sys/" not in asked("__host_tuning_texts.sysctl")
     assert (
-        asked("__host_tuning_texts.tmpfiles", live="512")
-        == asked("__host_tuning_texts.tmpfiles", hugepages_2mi=0)
-        == ""
+        asked("__host_tuning_texts.tmpfiles", live=512) == asked("__host_tuning_texts.tmpfiles", hugepages_2mi=0) == ""
     )
 
 

@@ -99,7 +99,7 @@ def shared_subnets(nics: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{subnet} ({', '.join(names)})" for subnet, names in sorted(members.items()) if len(names) > 1]
 
 
-def hugepages(facts: Mapping[str, Any], asked: Mapping[str, int]) -> list[dict[str, Any]]:
+def hugepages(facts: Mapping[str, Any], asked: Mapping[int, int]) -> list[dict[str, Any]]:
     """Settings for huge pages: of each size in ``asked`` (KiB: pages) so many on every NUMA node that has CPUs.
 
     Their keys are paths of /sys, which the role's modules take beside sysctls. A size of 0 pages is left alone.
@@ -118,7 +118,7 @@ def hugepages(facts: Mapping[str, Any], asked: Mapping[str, int]) -> list[dict[s
     ]
 
 
-def missing_sizes(facts: Mapping[str, Any], asked: Mapping[str, int]) -> list[int]:
+def missing_sizes(facts: Mapping[str, Any], asked: Mapping[int, int]) -> list[int]:
     """The sizes, in KiB, of which pages are ``asked`` for and which the kernel does not have."""
     there = {pool["size_kib"] for pool in facts["hugepages"]}
     return [size for size, pages in asked.items() if pages > 0 and size not in there]
