@@ -166,6 +166,7 @@ FRAME: dict[str, Schema] = {
                 }
             ),
             "interface": text(INTERFACES, optional=True),
+            "fromNodeProfile": switch(),
             "ipFamily": choice("", "IPv4", "IPv6"),
             "secondary": list_of(text(rf"^({_LABEL}/)?{_DOMAIN}(@[a-z][-a-z0-9]{{0,14}})?$")),
             "hostNetwork": switch(),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rankzero import contract
 from tests.chart.rendering import environment, minimal, only, pod_spec, render, run_config, trainer
 
 RDMA = {"name": "rdma/hca", "count": 2}
@@ -52,6 +53,16 @@ def test_several_interfaces_are_taken_by_their_whole_names() -> None:
     """Known failure A18: NCCL reads a bare name as the beginning of one."""
     found = told({"network.interface": "eth1,eth2"})
     assert found == {"NCCL_SOCKET_IFNAME": "=eth1,eth2", "GLOO_SOCKET_IFNAME": "eth1,eth2"}
+
+
+def test_the_node_s_profile_is_mounted_where_the_launcher_looks() -> None:
+    network = {"hostNetwork": True, "fromNodeProfile": True}
+    manifests = render(minimal({"network": network, "scheduling.nodeProfile": "required"}))
+    (mount,) = (found for found in trainer(manifests)["volumeMounts"] if found["name"] == "node-profile")
+    (volume,) = (found for found in pod_spec(manifests)["volumes"] if found["name"] == "node-profile")
+    assert (mount["mountPath"], mount["readOnly"]) == (contract.NODE_PROFILE_FILE, True)
+    assert volume["hostPath"] == {"path": contract.NODE_PROFILE_FILE, "type": "File"}
+    assert "node-profile" not in str(pod_spec(render(minimal({})))["volumes"])
 
 
 @pytest.mark.parametrize("preset", ["auto", "ethernet", "nvlink-only"])

@@ -57,6 +57,26 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "roce) or leave auto",
     ),
     (
+        {"network.fromNodeProfile": True, "scheduling.nodeProfile": "required"},
+        "network.fromNodeProfile is true but network.hostNetwork is off, and pods on their own network have other "
+        "interfaces than the node: set it to false",
+    ),
+    (
+        {"network": {"fromNodeProfile": True, "hostNetwork": True}},
+        "network.fromNodeProfile is true but scheduling.nodeProfile is preferred, and on a node without a profile no "
+        "pod would start: set it to required",
+    ),
+    *(
+        (
+            {"network": {"fromNodeProfile": True, "hostNetwork": True, **given}, "scheduling.nodeProfile": "required"},
+            f"network.fromNodeProfile is true but network.{said}: leave one of them out",
+        )
+        for given, said in (
+            ({"interface": "bond0"}, "interface is bond0"),
+            ({"fabric": {"preset": "roce", "devices": ["mlx5_0"]}}, "fabric.devices is mlx5_0"),
+        )
+    ),
+    (
         {"network": {"secondary": ["a", "b"], "hostNetwork": True}},
         "network.secondary is a, b but network.hostNetwork is on, and pods on the network of the nodes get no other: "
         "choose one of the two",

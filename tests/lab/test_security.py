@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from rankzero import contract
 from scripts.command import CommandError
-from scripts.lab import kube
+from scripts.lab import kube, trainer_image
+from scripts.stages import Stages
 from tests.chart.rendering import minimal, only, render
+from tests.lab import releases
 from tests.lab.conftest import Namespace
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -68,6 +71,17 @@ def admitted(namespace: Namespace, changes: dict[str, Any]) -> bool:
 def test_each_option_is_admitted_from_the_level_that_the_guide_names(levels: dict[str, Namespace]) -> None:
     found = [next(level for level in LEVELS if admitted(levels[level], changes)) for changes, _ in NEEDED]
     assert found == [level for _, level in NEEDED]
+
+
+def test_two_pods_of_two_ranks_train_to_the_end_where_restricted_is_enforced(namespace: Namespace) -> None:
+    image = trainer_image.provide_on_nodes(Stages())
+    kube.kubectl("label", "namespace", namespace.name, f"{LEVEL}=restricted")
+    short = {"args": ["--steps", "20", "--pace", "0.1"]}
+    releases.install(namespace, "train", image, "experiments/drill.yaml", procsPerNode=2, launch=short)
+    namespace.kubectl("wait", "--for=jsonpath={.spec.replicas}=0", "statefulset/train", "--timeout=80s")
+    reasons = namespace.kubectl("get", "events", "--output", "jsonpath={.items[*].reason}").split()
+    assert contract.EVENT_SUCCEEDED in reasons
+    assert "FailedCreate" not in reasons
 
 
 def test_the_capability_to_lock_memory_is_empty_for_a_user_that_is_not_root(namespace: Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from rankzero.config import FabricConfig, LaunchConfig, RunConfig
 from rankzero.errors import PreflightError
-from rankzero.launch import fabric, preflight
+from rankzero.launch import fabric, node_profile, preflight
 from tests.launch.pods import REPO, SCRIPT
 from tests.launch.test_pod import identity
 
@@ -123,3 +124,25 @@ def test_an_interface_that_the_pod_does_not_have_is_refused_with_those_that_it_h
         PreflightError, match=r"network\.interface names eth77, which this pod does not have: it has lo"
     ):
         preflight.check(config, identity(tmp_path))
+
+
+def test_the_node_s_profile_says_which_interfaces_and_devices_to_take(tmp_path: Path) -> None:
+    """As the role node_profile writes it; without the mount nothing is said."""
+    path = tmp_path / "profile.json"
+    assert node_profile.variables(path) == {}
+    path.write_text(json.dumps({"profile": "training", "interfaces": ["bond0"], "hcas": ["mlx5_0", "mlx5_3"]}))
+    assert node_profile.variables(path) == {
+        "NCCL_SOCKET_IFNAME": "=bond0",
+        "GLOO_SOCKET_IFNAME": "bond0",
+        "NCCL_IB_HCA": "=mlx5_0,mlx5_3",
+    }
+    path.write_text(json.dumps({"interfaces": [], "hcas": []}))
+    assert node_profile.variables(path) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"interfaces": 1, "hcas": []}'])
+def test_a_file_that_is_no_profile_ends_the_pod(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    with pytest.raises(PreflightError, match="is not the profile of this node"):
+        node_profile.variables(path)

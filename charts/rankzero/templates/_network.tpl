@@ -15,3 +15,21 @@ linkerd.io/inject: disabled
 k8s.v1.cni.cncf.io/networks: {{ join "," . | quote }}
 {{- end }}
 {{- end }}
+
+{{/* The node's profile, as the playbook left it: a node without it starts no pod. */}}
+{{- define "rankzero.network.volumes" -}}
+{{- if .Values.network.fromNodeProfile }}
+- name: node-profile
+  hostPath:
+    path: /var/lib/rankzero/profile.json
+    type: File
+{{- end }}
+{{- end }}
+
+{{- define "rankzero.network.volumeMounts" -}}
+{{- if .Values.network.fromNodeProfile }}
+- name: node-profile
+  mountPath: /var/lib/rankzero/profile.json
+  readOnly: true
+{{- end }}
+{{- end }}

@@ -10,8 +10,8 @@
 {{- define "rankzero.podAnnotations" -}}
 {{- $annotations := include "rankzero.gang.podAnnotations" . | fromYaml }}
 {{- $annotations = merge $annotations (include "rankzero.hami.podAnnotations" . | fromYaml) }}
-{{- $annotations = merge $annotations (include "rankzero.network.podAnnotations" . | fromYaml) .Values.podAnnotations }}
-{{- with $annotations }}
+{{- /* The user's go before those that keep meshes out. */}}
+{{- with merge $annotations .Values.podAnnotations (include "rankzero.network.podAnnotations" . | fromYaml) }}
 {{- toYaml . }}
 {{- end }}
 {{- end }}

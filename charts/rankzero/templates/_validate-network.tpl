@@ -54,6 +54,20 @@
 {{- end }}
 {{- end }}
 
+{{- if .network.fromNodeProfile }}
+{{- if not .network.hostNetwork }}
+{{- $errors = append $errors "network.fromNodeProfile is true but network.hostNetwork is off, and pods on their own network have other interfaces than the node: set it to false" }}
+{{- end }}
+{{- if ne (toString .scheduling.nodeProfile) "required" }}
+{{- $errors = append $errors (printf "network.fromNodeProfile is true but scheduling.nodeProfile is %s, and on a node without a profile no pod would start: set it to required" (toString .scheduling.nodeProfile)) }}
+{{- end }}
+{{- range $key, $value := dict "interface" .network.interface "fabric.devices" (join "," .network.fabric.devices) }}
+{{- if $value }}
+{{- $errors = append $errors (printf "network.fromNodeProfile is true but network.%s is %s: leave one of them out" $key $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- with .network.secondary }}
 {{- if $.Values.network.hostNetwork }}
 {{- $errors = append $errors (printf "network.secondary is %s but network.hostNetwork is on, and pods on the network of the nodes get no other: choose one of the two" (join ", " .)) }}

@@ -22,6 +22,9 @@
 - name: {{ printf "dataset-%s" .name | quote }}
   {{- include "rankzero.datasetSource" . | nindent 2 }}
 {{- end }}
+{{- with include "rankzero.network.volumes" . | trim }}
+{{ . }}
+{{- end }}
 {{- end }}
 
 {{- define "rankzero.volumeMounts" -}}
@@ -52,6 +55,9 @@
   {{- with .subPath }}
   subPath: {{ . | quote }}
   {{- end }}
+{{- end }}
+{{- with include "rankzero.network.volumeMounts" . | trim }}
+{{ . }}
 {{- end }}
 {{- end }}
 

@@ -12,7 +12,7 @@ from rankzero import config as settings
 from rankzero import contract
 from rankzero.config import RunConfig
 from rankzero.errors import PreflightError, StuckProcessError
-from rankzero.launch import exit_status, ledger, preflight, stdout, termination, volume, world
+from rankzero.launch import exit_status, ledger, node_profile, preflight, stdout, termination, volume, world
 from rankzero.launch import identity as identities
 from rankzero.launch.coordinator import Coordinator, Outcome
 from rankzero.launch.ending import Ending
@@ -42,6 +42,8 @@ def launch(config_path: str) -> int:
     config = settings.load(config_path)
     identity = identities.from_environment(os.environ, nodes=config.launch.nodes)
     world.check(os.environ, config.launch, identity.node_rank)
+    for name, value in node_profile.variables().items():
+        os.environ.setdefault(name, value)  # workers inherit them
     try:
         for warning in preflight.check(config, identity):
             say(f"warning: {warning}")
