@@ -43,6 +43,13 @@ EXAMPLES = (
     Example({"checkpoints.keep": False}),
     Example({"checkpoints.existingClaim": "mine"}),
     Example({"checkpoints.existingClaim": "mine"}, {"checkpoints.keep": False}),
+    Example({"nodes": 3}, {"scheduling.gang": "native"}),
+    Example({"workload.kind": "Job"}),
+    *(Example({"train.epochs": 20}, {"workload.kind": kind}) for kind in ("Job", "PyTorchJob", "TrainJob")),
+    Example({"nodes": 3}, {"workload.kind": "TrainJob"}),
+    Example({"workload.ttlSecondsAfterFinished": 600}, {"workload.kind": "Job"}),
+    Example({"image.tag": "0.2.0"}, {"workload.kind": "Pod", "nodes": 1}),
+    Example({"train.epochs": 20}, {"workload.kind": "Pod", "nodes": 1}),
 )
 
 
@@ -70,8 +77,12 @@ def rendered(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _outcome(changes: list[Change]) -> tuple[str, str]:
     """Effect and reason. That a pod template changes is the reason of every restart, and not told."""
     worst = changes[0].effect
-    effect = f"**{worst}**" if worst in {Effect.LOSS, Effect.REFUSED} else str(worst)
-    return effect, "; ".join(f"{one.target}: {one.advice}" for one in changes if one.advice)
+    by_advice: dict[str, list[str]] = {}
+    for one in changes:
+        if one.advice and (one.effect is not Effect.NONE or one.target.startswith("PersistentVolumeClaim")):
+            by_advice.setdefault(one.advice, []).append(one.target)
+    effect = f"**{worst}**" if worst in {Effect.LOSS, Effect.REFUSED, Effect.IGNORED} else str(worst)
+    return effect, "; ".join(f"{', '.join(targets)}: {advice}" for advice, targets in by_advice.items())
 
 
 def _settings(example: Example) -> str:

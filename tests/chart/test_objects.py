@@ -367,6 +367,24 @@ def test_the_notes_say_who_frees_the_gpus(tmp_path: Path) -> None:
     assert f"kubectl -n {helm.NAMESPACE} scale statefulset mnist --replicas=0 frees them" in by_hand
 
 
+@pytest.mark.parametrize(
+    ("kind", "rank0", "change"),
+    [
+        ("StatefulSet", "mnist-0", "helm upgrade restarts the pods"),
+        ("Job", "-l app.kubernetes.io/instance=mnist,batch.kubernetes.io/job-completion-index=0", "does not change"),
+        ("Pod", "mnist", "a Pod does not change while it runs"),
+    ],
+)
+def test_the_notes_say_how_to_follow_and_to_change_each_kind(
+    kind: str, rank0: str, change: str, tmp_path: Path
+) -> None:
+    said = notes(tmp_path, {"workload.kind": kind})
+    assert f"rankzero status mnist -n {helm.NAMESPACE}" in said
+    assert f"kubectl -n {helm.NAMESPACE} logs -f {rank0}\n" in said
+    assert change in said
+    assert ("scaled to 0" in said) == (kind == "StatefulSet")
+
+
 def test_the_notes_name_the_ports_on_the_network_of_the_nodes(tmp_path: Path) -> None:
     manifests = render(minimal({"network.hostNetwork": True}))
     rendezvous, status = (port["hostPort"] for port in trainer(manifests)["ports"])

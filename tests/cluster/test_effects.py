@@ -118,6 +118,8 @@ def release(kind: str, spec: dict[str, Any]) -> list[Manifest]:
         ("Job", {"backoffLimit": 2}, {"backoffLimit": 3}, Effect.NONE),
         ("Pod", POD_SPEC, OTHER_POD_SPEC, Effect.REFUSED),
         ("Pod", POD_SPEC, {"containers": [{"name": "trainer", "image": "a:2"}]}, Effect.RESTART),
+        ("TrainJob", {"trainer": {"numNodes": 2}}, {"trainer": {"numNodes": 3}}, Effect.REFUSED),
+        ("TrainingRuntime", {"template": {"spec": POD_SPEC}}, {"template": {"spec": OTHER_POD_SPEC}}, Effect.IGNORED),
         ("PyTorchJob", {"nprocPerNode": "1"}, {"nprocPerNode": "2"}, Effect.IGNORED),
     ],
 )
@@ -126,6 +128,12 @@ def test_each_kind_of_workload_has_rules_of_its_own(
 ) -> None:
     (found,) = effects(release(kind, before), release(kind, after))
     assert found.effect is effect
+
+
+def test_objects_of_a_list_are_judged_one_by_one() -> None:
+    """The chart renders the TrainJob's runtime in one, so that Helm makes it first."""
+    found = judged({"train.epochs": 5}, {"workload.kind": "TrainJob"})
+    assert [(one.effect, one.target) for one in found] == [(Effect.IGNORED, "TrainingRuntime mnist")]
 
 
 def test_another_kind_of_workload_restarts_the_group() -> None:

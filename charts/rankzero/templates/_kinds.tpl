@@ -30,3 +30,9 @@ What differs between the kinds of workload beyond their own object. Each takes t
 {{- $isOperators := and (eq (index . 0).Values.workload.kind "PyTorchJob") (eq (index . 1) "rendezvous") }}
 {{- ternary "pytorchjob-port" (index . 1) $isOperators }}
 {{- end }}
+
+{{/* What `kubectl logs` takes for the pod of node rank 0: its name, or its labels where its Job makes up the name. */}}
+{{- define "rankzero.rank0Pod" -}}
+{{- $labels := printf "-l app.kubernetes.io/instance=%s,batch.kubernetes.io/job-completion-index=0" .Release.Name }}
+{{- if has .Values.workload.kind (list "Job" "TrainJob") }}{{ $labels }}{{ else }}{{ include "rankzero.rank0Host" . | splitList "." | first }}{{ end }}
+{{- end }}

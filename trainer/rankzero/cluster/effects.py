@@ -62,6 +62,7 @@ JOB_MUTABLE = {"activeDeadlineSeconds", "backoffLimit", "maxFailedIndexes", "sus
 CHARTS_VERSION = ("metadata.labels.helm.sh/chart", "metadata.labels.app.kubernetes.io/version")
 """Paths that change with every version of the chart, and change nothing."""
 WORKLOADS = {"StatefulSet", "Job", "Pod", "PyTorchJob", "TrainJob"}
+TRAIN_JOB_MUTABLE = {"suspend", "runtimePatches"}
 
 
 def effects(before: list[Document], after: list[Document]) -> list[Change]:
@@ -104,8 +105,11 @@ def _changed(old: Document, new: Document, reinstall: str) -> Iterator[Change]:
         "Job": _job,
         "Pod": _pod,
         "PersistentVolumeClaim": _claim,
+        "PyTorchJob": _operated,
         "RoleBinding": _role_binding,
-    }.get(old["kind"], _operated if old["kind"] in WORKLOADS else _in_place)
+        "TrainingRuntime": _operated,
+        "TrainJob": _train_job,
+    }.get(old["kind"], _in_place)
     by_effect: dict[tuple[Effect, str], list[str]] = {}
     for path in changed_paths(old, new):
         if path in CHARTS_VERSION:
@@ -143,8 +147,13 @@ def _pod(path: str, _: Pair, reinstall: str) -> Verdict:
 
 
 def _operated(path: str, _: Pair, reinstall: str) -> Verdict:
-    """Operators make pods from the object once; what changes afterwards is at best stored."""
+    """Pods are made from it once; at best those that replace lost ones follow it, which then differ from the others."""
     return (Effect.IGNORED, reinstall) if path.startswith("spec.") else IN_PLACE
+
+
+def _train_job(path: str, _: Pair, reinstall: str) -> Verdict:
+    is_free = not path.startswith("spec.") or _part(path) in TRAIN_JOB_MUTABLE
+    return IN_PLACE if is_free else (Effect.REFUSED, reinstall)
 
 
 def _claim(path: str, pair: Pair, _: str) -> Verdict:
@@ -178,7 +187,8 @@ def _part(path: str) -> str:
 
 
 def _by_name(objects: list[Document]) -> Mapping[tuple[str, str], Document]:
-    return {(one["kind"], one["metadata"]["name"]): one for one in objects if not is_settings(one)}
+    single = (item for one in objects for item in (one["items"] if one["kind"] == "List" else [one]))
+    return {(one["kind"], one["metadata"]["name"]): one for one in single if not is_settings(one)}
 
 
 def is_settings(thing: Document) -> bool:
