@@ -242,3 +242,9 @@ def test_code_just_inside_the_rules_is_accepted(changes: dict[str, Any]) -> None
 def test_misspelt_code_is_refused_by_the_schema(changes: dict[str, Any], part: str) -> None:
     (sentence,) = refusals(minimal(changes))
     assert sentence.startswith(part)
+
+
+def test_the_folder_with_the_code_is_the_working_directory() -> None:
+    """So that `python -m` finds its modules, and relative paths what lies beside the script."""
+    assert trainer(render(minimal(FILES)))["workingDir"] == "/workspace"
+    assert "workingDir" not in trainer(render(minimal({})))

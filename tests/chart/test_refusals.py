@@ -28,6 +28,16 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "e.g. /opt/rankzero/examples/mnist.py",
     ),
     (
+        {"launch.command": ["python", "-m", "a"]},
+        "launch.script is /opt/rankzero/examples/mnist.py but launch.command is python -m a, and a rank runs one of "
+        "them: remove one",
+    ),
+    (
+        {"launch": {"command": ["a"], "method": "torchrun"}},
+        "launch.method is torchrun but launch.command is a, and only a script has another way to be started: remove "
+        "launch.method",
+    ),
+    (
         {"train.backend": "nccl", "resources.gpus": 0},
         "train.backend is nccl but resources.gpus is 0: ask for GPUs or set train.backend to gloo",
     ),
@@ -186,6 +196,8 @@ def test_all_contradictions_are_named_at_once() -> None:
 
 
 ACCEPTED: list[dict[str, Any]] = [
+    {"launch": {"command": ["torchrun", "train.py"]}},
+    {"launch": {"script": "/a.py", "method": "launch"}},
     {"image.tag": "", "image.digest": f"sha256:{'0' * 64}"},
     {"image.repository": "localhost:5001/rankzero/trainer"},
     {"procsPerNode": 8, "resources.gpus": 4, "train.backend": "gloo"},

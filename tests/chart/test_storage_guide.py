@@ -24,7 +24,8 @@ def blocks(language: str) -> list[str]:
 
 def test_its_values_render() -> None:
     for block in blocks("yaml"):
-        assert render(minimal(yaml.safe_load(block)))
+        values = yaml.safe_load(block)
+        assert render({**minimal({}), **values})
 
 
 def test_its_code_reads_a_dataset_through_the_cache(tmp_path: Path) -> None:

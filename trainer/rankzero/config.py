@@ -93,13 +93,19 @@ class FabricConfig:
 class LaunchConfig:
     """What ``rankzero launch`` starts and how long it waits. Times are seconds."""
 
-    script: str = bounded(non_empty=True, doc="Path of the training script inside the image or on a volume.")
+    script: str = bounded("", doc="Path of the training script inside the image or on a volume.")
     nodes: int = bounded(1, minimum=1, maximum=10000, doc="Pods in the group, one a node.")
     procs_per_node: int = bounded(1, minimum=1, maximum=256, doc="Processes (ranks) per pod; usually its GPUs.")
     args: tuple[str, ...] = bounded((), doc="Arguments of the script.")
-    method: Literal["direct", "torchrun"] = bounded(
+    command: tuple[str, ...] = bounded(
+        (),
+        doc="Program to start once a rank in the place of a script, with args after it: `[python, -m, team.train]`.",
+    )
+    method: Literal["direct", "launch", "torchrun"] = bounded(
         "direct",
-        doc="Who starts the workers: the launcher itself, or one torchrun a pod, which takes seconds longer.",
+        doc="How a script is started: by the launcher itself, with the environment that torchrun gives; so, and with "
+        "--local-rank=N as its first argument, as by `python -m torch.distributed.launch`; or by one torchrun a pod, "
+        "which takes seconds longer.",
     )
     warm: bool = bounded(True, doc="Fork workers from a process that has imported PyTorch, for starts within a second.")
     preload: tuple[str, ...] = bounded((), doc="More modules that this process imports beforehand.")
@@ -155,6 +161,19 @@ class LaunchConfig:
     stall: StallConfig = field(
         default_factory=StallConfig, metadata={"doc": "When an attempt without progress is ended and tried again."}
     )
+
+    def __post_init__(self) -> None:
+        """Raises :class:`ConfigError` unless there is one thing to start, and a way that can start it."""
+        if bool(self.script) == bool(self.command):
+            raise ConfigError(
+                f"launch.script and launch.command are both {'set' if self.script else 'empty'}",
+                hint="set one of them: the path of a Python script, or any other program",
+            )
+        if self.command and self.method != "direct":
+            raise ConfigError(
+                f"launch.method is {self.method} but launch.command is set",
+                hint="leave launch.method out: only a script has another way to be started",
+            )
 
 
 @dataclass(frozen=True)

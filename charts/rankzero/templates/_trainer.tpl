@@ -4,6 +4,9 @@
   image: {{ include "rankzero.image" .root | quote }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy | quote }}
   command: [rankzero, launch]
+  {{- if include "rankzero.codeSources" .root | fromJsonArray }}
+  workingDir: {{ .root.Values.code.mountPath | quote }}
+  {{- end }}
   env:
     {{- include "rankzero.env" . | nindent 4 }}
   ports:

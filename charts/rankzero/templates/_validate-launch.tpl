@@ -4,7 +4,15 @@
 {{- with .Values }}
 
 {{- $procs := include "rankzero.procsPerNode" $ | int }}
-{{- if not .launch.script }}
+{{- $command := dig "command" list .launch }}
+{{- $method := dig "method" "direct" .launch }}
+{{- if and .launch.script $command }}
+{{- $errors = append $errors (printf "launch.script is %s but launch.command is %s, and a rank runs one of them: remove one" .launch.script (join " " $command)) }}
+{{- end }}
+{{- if and $command (ne $method "direct") }}
+{{- $errors = append $errors (printf "launch.method is %s but launch.command is %s, and only a script has another way to be started: remove launch.method" $method (join " " $command)) }}
+{{- end }}
+{{- if not (or .launch.script $command) }}
 {{- $errors = append $errors "launch.script is empty: set it to the path of the training script inside the image, e.g. /opt/rankzero/examples/mnist.py" }}
 {{- end }}
 {{- $backend := dig "backend" "auto" .train }}

@@ -15,7 +15,7 @@ from rankzero.launch.interface import interface_of, source_address
 from rankzero.launch.logs import Logs
 from rankzero.launch.memory import KillCount
 from rankzero.launch.protocol import Report, Start, WorkerFailed
-from rankzero.launch.starters import Starter
+from rankzero.launch.starters import Starter, start_program, with_local_rank
 from rankzero.launch.torchrun import start_torchrun
 from rankzero.launch.workers import OnEnd, Worker, WorkerGroup, could_not_start
 
@@ -69,17 +69,23 @@ class LocalAttempt:
         cannot be started are one.
         """
         launch, node_rank = self._launch, self._identity.node_rank
-        script = [launch.script, *launch.args]
+        program = [*(launch.command or [launch.script]), *launch.args]
         try:
             self._scratch = beats.attempt_folder(self._identity.pod_uid, self.number)
             folder = Path(self._scratch.name)
             environments = worker_environments(base, launch, self._identity, self._order, self._interface(), folder)
             if launch.method == "torchrun":
                 self._group = await start_torchrun(
-                    script, environments, folder, launch.stop_timeout, self.number, node_rank, self._logs
+                    program, environments, folder, launch.stop_timeout, self.number, node_rank, self._logs
                 )
             else:
-                self._group = await WorkerGroup.start(starter, script, environments, self.number, node_rank, self._logs)
+                if launch.command:
+                    starter = start_program
+                elif launch.method == "launch":
+                    starter = with_local_rank(starter)
+                self._group = await WorkerGroup.start(
+                    starter, program, environments, self.number, node_rank, self._logs
+                )
         except (OSError, ValueError) as error:
             await on_end(could_not_start(error, self.number, node_rank, self._ranks[0]))
             return

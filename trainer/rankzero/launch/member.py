@@ -107,6 +107,8 @@ class Member:
         remembering = asyncio.create_task(self._remember_gpus())
         if self.launch.method == "torchrun":
             self.say("launch.method is torchrun: it starts the workers, and the warm spare is not used")
+        elif self.launch.command:
+            self.say("launch.command is set: it is started plainly, and the warm spare is not used")
         elif self.launch.warm:
             self.warmth = Warmth(
                 common_environment(os.environ, self.launch), self.launch.preload, self.launch.script, self.say

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -21,18 +22,30 @@ DEFAULT_SHM = 64 * 2**20
 def check(config: RunConfig, identity: Identity) -> list[str]:
     """Raise for what makes training impossible; return warnings for what makes it fragile.
 
-    Raises :class:`ConfigError` where the script is missing and :class:`PreflightError` where the checkpoint
+    Raises :class:`ConfigError` where the script or program is missing and :class:`PreflightError` where the checkpoint
     volume is missing or not writable, or the network is not what ``network`` in the chart's values says.
     """
+    _check_program(config)
+    _check_volume(identity)
+    _check_interfaces(os.environ.get("GLOO_SOCKET_IFNAME", ""))
+    return [*_fabric_warnings(config), *_warnings(), *_grace_warnings(config, identity)]
+
+
+def _check_program(config: RunConfig) -> None:
+    if config.launch.command:
+        program = config.launch.command[0]
+        if shutil.which(program) is None:
+            raise ConfigError(
+                f"launch.command: {program} is no program in this pod",
+                hint="give a name on the PATH or a path inside the image or on a mounted volume",
+            )
+        return
     script = Path(config.launch.script)
     if not script.is_file() or not os.access(script, os.R_OK):
         raise ConfigError(
             f"launch.script: {script} is not a readable file in this pod",
             hint="give the path inside the image or on a mounted volume",
         )
-    _check_volume(identity)
-    _check_interfaces(os.environ.get("GLOO_SOCKET_IFNAME", ""))
-    return [*_fabric_warnings(config), *_warnings(), *_grace_warnings(config, identity)]
 
 
 def _check_volume(identity: Identity) -> None:

@@ -52,6 +52,7 @@ class Spare:
                 str(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 env={**environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
+                cwd="/",  # not among the script's own modules, which a -m would put first on the path
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # a signal to the launcher's group is the launcher's to pass on
             )

@@ -1,4 +1,4 @@
-"""Two ways to start a worker: a fresh interpreter, or a fork of the warm spare."""
+"""Ways to start a worker: a program, a fresh interpreter, or a fork of the warm spare."""
 
 from __future__ import annotations
 
@@ -27,18 +27,31 @@ class Started:
 class Starter(Protocol):
     """Starts a script; ``script`` is its path and arguments. Raises OSError where no process can be had."""
 
-    async def __call__(self, script: Sequence[str], environment: Mapping[str, str]) -> Started: ...
+    async def __call__(self, script: Sequence[str], environment: Mapping[str, str], /) -> Started: ...
 
 
 async def start_plainly(script: Sequence[str], environment: Mapping[str, str]) -> Started:
     """``python script args`` as a new process."""
+    return await start_program([sys.executable, "-u", *script], environment)
+
+
+def with_local_rank(starter: Starter) -> Starter:
+    """The same with ``--local-rank=N`` before the script's arguments, as ``torch.distributed.launch`` hands it over."""
+
+    async def start(script: Sequence[str], environment: Mapping[str, str]) -> Started:
+        path, *args = script
+        return await starter([path, f"--local-rank={environment['LOCAL_RANK']}", *args], environment)
+
+    return start
+
+
+async def start_program(command: Sequence[str], environment: Mapping[str, str]) -> Started:
+    """Any program with its arguments as a new process; it is looked for on the PATH of ``environment``."""
     # A pipe of our own: asyncio's would hold back the process's end until all of its children have closed it.
     read, write = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-u",
-            *script,
+            *command,
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=write,
