@@ -72,6 +72,31 @@ def checked(values: Mapping[str, Any], specs: Mapping[str, Spec]) -> tuple[dict[
     return valid, sentences
 
 
+def refused_differences(values: Mapping[str, Mapping[str, Any]], specs: Mapping[str, Spec]) -> list[str]:
+    """A sentence on each argument that all nodes of a run have to share, and that their ``values`` do not.
+
+    The cluster is asked, and the device plugin deployed, once for all nodes of a batch: with the arguments of one.
+    """
+    sentences = []
+    clusters = {str(node.get("machine_kubeconfig", "")) for node in values.values()}
+    if len(clusters) > 1:
+        named = ", ".join(name or "nothing" for name in sorted(clusters))
+        sentences.append(
+            f"machine_kubeconfig has several values, {named}. Take one cluster's nodes at a time, by --limit."
+        )
+    spec = specs.get("device_plugin", {})
+    kind = spec.get("device_plugin_kind", {}).get("default", "")
+    served = [node for node in values.values() if node.get("device_plugin_kind", kind) != "none"]
+    for name in sorted(spec.keys() - {"device_plugin_timeout"}):
+        given = sorted({str(node.get(name, spec[name].get("default"))) for node in served})
+        if len(given) > 1:
+            sentences.append(
+                f"{name} has several values, {', '.join(map(repr, given))}, and the device plugin is deployed once for"
+                " the cluster. Give all nodes that it serves the same."
+            )
+    return sentences
+
+
 def refused_serials(serials: Iterable[str]) -> list[str]:
     """A sentence where the nodes' ``site_serial`` cannot be followed."""
     several = sorted(set(serials))
@@ -127,11 +152,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if wrong:
             raise AnsibleActionFail("\n".join(wrong))
         specs = load_specs()
-        plan, sentences = {}, {}
+        plan, sentences, given = {}, {}, {}
         for node in nodes:
             variables = scope["hostvars"][node]
             values, broken = self._values(variables, {name for spec in specs.values() for name in spec})
             valid, mistyped = checked(values, specs)
+            given[node] = valid
             sentences[node] = [*unknown(variables, specs), *broken, *mistyped]
             plan[node] = {
                 "domain": valid.get("failure_domain", ""),
@@ -139,7 +165,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 "reset_also": valid.get("site_reset_also", []),
                 "leave": permissions(valid),
             }
-        refused = [*gathered(sentences), *refused_serials(node["serial"] for node in plan.values())]
+        refused = [
+            *gathered(sentences),
+            *refused_serials(node["serial"] for node in plan.values()),
+            *refused_differences(given, specs),
+        ]
         if refused:
             raise AnsibleActionFail("\n".join(["nothing was changed on any node.", *refused]))
         return result | {"changed": False, "nodes": plan}

@@ -189,11 +189,12 @@ def test_a_missing_helm_is_refused_by_the_variable_s_name(stage: Stage) -> None:
     assert "device_plugin_helm is no-such-helm" in refused.output
 
 
-def test_reset_takes_the_role_s_label_and_with_leave_the_release(stage: Stage) -> None:
-    stage.state()
-    stage.play("reset", device_plugin_remove_ok=True)
+def test_reset_takes_the_role_s_label_and_with_leave_the_release_and_its_runtime_class(stage: Stage) -> None:
+    stage.state(device_plugin_runtime_class=stage.name, device_plugin_timeout=0)
+    stage.play("reset", device_plugin_remove_ok=True, device_plugin_runtime_class=stage.name)
 
     assert label() == ""
+    assert not kube.kubectl("get", "runtimeclass", stage.name, "--ignore-not-found", "--output", "name")
     assert not kube.kubectl("get", "daemonsets", "--namespace", stage.name, "--output", "name")
     wait_for(0)
 

@@ -6,4 +6,4 @@ import ansible.module_utils
 
 from scripts.cache import REPO
 
-ansible.module_utils.__path__.append(str(REPO / "roles/machine/module_utils"))
+ansible.module_utils.__path__.extend(map(str, sorted(REPO.glob("roles/*/module_utils"))))

@@ -14,6 +14,7 @@ import pytest
 from kubernetes import client
 
 from roles.cpu_manager.library import cpu_manager_read, cpu_manager_ready, cpu_manager_switch
+from roles.cpu_manager.module_utils.cpu_manager import states
 from roles.machine.module_utils.machine.records import read_record
 
 
@@ -97,7 +98,7 @@ def test_the_policy_is_what_the_state_file_says(tmp_path: Path, content: str | N
     if content is not None:
         file.write_text(content, encoding="utf-8")
 
-    assert cpu_manager_read.policy(file) == policy
+    assert states.policy(file) == policy
 
 
 def test_a_damaged_record_is_refused_with_its_path(tmp_path: Path) -> None:

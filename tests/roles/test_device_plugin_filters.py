@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from roles.device_plugin.filter_plugins.device_plugin import brief, expected, label_plan, program, values
+from roles.device_plugin.filter_plugins.device_plugin import brief, expected, label_plan, offered, program, values
 from scripts.cache import REPO
 from tests.roles.templating import load
 
@@ -173,6 +173,16 @@ def test_a_label_that_somebody_else_gave_another_value_is_left_and_named() -> No
 
 def test_a_node_that_the_cluster_does_not_have_is_empty() -> None:
     assert brief([], "gone") == {}
+
+
+def test_a_node_that_has_just_joined_offers_nothing_yet() -> None:
+    joined = brief([{"metadata": {"name": "a"}, "status": {}}], "a")
+
+    assert offered(joined, {GPU: 8}, "allocatable") == {GPU: 0}
+
+
+def test_thousands_are_read_as_kubernetes_writes_them() -> None:
+    assert offered({"status": {"capacity": {GPU: "2k"}}}, {GPU: 2000}, "capacity") == {GPU: 2000}
 
 
 def test_a_program_that_is_not_there_is_the_empty_path() -> None:

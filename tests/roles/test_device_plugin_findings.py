@@ -90,6 +90,15 @@ def test_gpus_that_no_plugin_answers_for_are_phantoms_even_if_their_number_is_ri
     assert "no plugin of it listens" in whats(seen(plugin={"sockets": ["rdma.sock"]}))[0]
 
 
+def test_a_plugin_that_is_gone_is_not_taken_for_unhealthy_cards() -> None:
+    """The kubelet keeps Capacity for minutes after it has lost the plugin."""
+    plugin = {"sockets": [], "kubelet": True, "dead_sockets": [], "registered": {}}
+
+    found = whats(seen(allocatable=0, plugin=plugin))
+
+    assert found[0] == f"The plugin of {GPU} is gone; 8 were offered."
+
+
 def test_each_resource_has_a_socket_of_its_own() -> None:
     resources = {GPU: 1, "nvidia.com/mig-1g.10gb": 2}
 

@@ -65,3 +65,11 @@ def test_the_record_is_read_back(folder: Path) -> None:
     (folder / "record.json").write_text('{"labels": ["gpu"]}')
 
     assert read(folder, folder / "record.json")["record"] == {"labels": ["gpu"]}
+
+
+def test_a_record_that_was_damaged_is_named_and_not_taken_for_none(folder: Path) -> None:
+    """What the role wrote on the Node object would stay there for ever."""
+    (folder / "record.json").write_text('{"labels": [')
+
+    with pytest.raises(ValueError, match=r"record\.json is not JSON"):
+        read(folder, folder / "record.json")

@@ -32,6 +32,9 @@ OPERATOR = {
 POD = {"metadata": {"name": "x", "ownerReferences": [{"uid": "ds-2"}]}, "spec": {"nodeName": DGX["hostname"]}}
 
 
+RUNC_ONLY = {"status": "ok", "handlers": ["runc"], "default_handler": "runc"}
+
+
 def on(expression: str, facts: dict[str, Any] = DGX, **more: Any) -> Any:
     """The value on a node that is labelled, deployed and offers its GPUs, with ``more`` on top."""
     variables = {
@@ -151,6 +154,14 @@ def test_what_was_asked_is_the_same_whatever_the_node_has() -> None:
         ({"device_plugin_kind": "hami", "device_plugin_mig_strategy": "mixed"}, "HAMi splits cards by itself"),
         ({"device_plugin_runtime_class": "No Class"}, "device_plugin_runtime_class is No Class"),
         ({"device_plugin_driver_root": "run/nvidia"}, "Give the absolute path"),
+        ({"container_runtime_report": RUNC_ONLY}, "the node's runtime does not have (it has runc)"),
+        (
+            {
+                "container_runtime_report": {**RUNC_ONLY, "handlers": ["nvidia", "runc"]},
+                "device_plugin_runtime_class": "",
+            },
+            "the node's default runtime is runc: pods would run without the driver",
+        ),
         ({"device_plugin_timeout": -1}, "device_plugin_timeout is -1"),
         ({"device_plugin_helm": "no-such-helm"}, "device_plugin_helm is no-such-helm"),
         ({"__device_plugin_object": {}}, "has no node dgx-01"),
@@ -205,6 +216,35 @@ def test_a_cluster_that_stops_answering_is_the_finding_and_not_what_was_not_read
 )
 def test_a_failure_of_the_one_deployment_is_told_to_every_node(made: dict[str, Any], words: str) -> None:
     assert on("__device_plugin_deploy_failure", **made) == words
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"container_runtime_report": {**RUNC_ONLY, "status": "waiting"}},
+        {
+            "container_runtime_report": {"status": "ok", "handlers": ["nvidia", "runc"], "default_handler": "nvidia"},
+            "device_plugin_runtime_class": "",
+        },
+        {
+            "container_runtime_report": RUNC_ONLY,
+            "device_plugin_runtime_class": "",
+            "device_plugin_device_list_strategy": "cdi-cri",
+        },
+    ],
+    ids=["handlers come with a restart", "nvidia is the default", "CDI needs no handler"],
+)
+def test_a_runtime_that_fits_or_is_not_known_yet_is_not_refused(arguments: dict[str, Any]) -> None:
+    assert on("__device_plugin_refusals", **arguments) == []
+
+
+def test_a_reset_that_cannot_reach_the_cluster_says_which_labels_stay() -> None:
+    assert on("__device_plugin_reset_report.status") == "ok"
+
+    left = on("__device_plugin_reset_report", machine_kubeconfig="")
+
+    assert left["status"] == "waiting"
+    assert left["why"].startswith("The Node object keeps nvidia.com/gpu.present: machine_kubeconfig is empty.")
 
 
 def test_a_node_without_gpus_needs_no_helm() -> None:

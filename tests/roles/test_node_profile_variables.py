@@ -61,6 +61,13 @@ def page(facts: dict[str, Any]) -> str:
     return str(on(facts, f"lookup('ansible.builtin.template', '{template}')", node_profile_report=report))
 
 
+def test_the_page_shows_what_nvidia_smi_says_beside_what_the_pci_bus_does() -> None:
+    """Two ways to the same answer: on a machine where they differ, one of them is to be looked into."""
+    rows = [row.split(" | ") for row in page(load(DGX)).splitlines() if row.startswith("| 0 | 0000:")]
+
+    assert [(row[3], row[5].rstrip(" |")) for row in rows] == [("mlx5_0", "mlx5_0")]
+
+
 def test_each_gpu_of_a_dgx_has_its_own_adapter() -> None:
     rails = on(load(DGX), "__node_profile_network.rails")
 

@@ -48,6 +48,36 @@ def test_variables_of_others_are_left_alone() -> None:
     assert site_arguments.unknown(["ansible_host", "drained_on", "rack", "host_tuning_file_max"], SPECS) == []
 
 
+PLUGIN: dict[str, site_arguments.Spec] = {
+    "device_plugin": {
+        "device_plugin_kind": {"type": "str", "default": "nvidia"},
+        "device_plugin_time_slicing": {"type": "int", "default": 1},
+        "device_plugin_timeout": {"type": "int", "default": 300},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ({}, {}, ""),
+        ({"device_plugin_time_slicing": 1}, {}, ""),
+        ({"device_plugin_timeout": 5}, {}, ""),
+        ({"device_plugin_time_slicing": 4}, {"device_plugin_kind": "none"}, ""),
+        ({"device_plugin_time_slicing": 4}, {}, "device_plugin_time_slicing has several values, '1', '4'"),
+        ({"machine_kubeconfig": "a"}, {"machine_kubeconfig": "a"}, ""),
+        ({"machine_kubeconfig": "a"}, {"machine_kubeconfig": "b"}, "machine_kubeconfig has several values, a, b."),
+        ({"machine_kubeconfig": "a"}, {}, "machine_kubeconfig has several values, nothing, a."),
+    ],
+)
+def test_what_is_done_once_for_all_nodes_is_asked_for_once(
+    one: dict[str, Any], other: dict[str, Any], words: str
+) -> None:
+    found = site_arguments.refused_differences({"node-1": one, "node-2": other}, PLUGIN)
+
+    assert [words in sentence for sentence in found] == ([True] if words else [])
+
+
 def test_every_permission_to_interrupt_a_node_is_found_in_any_spelling_of_yes_and_no_other() -> None:
     valid, sentences = site_arguments.checked({"drain_ok": "yes", "container_runtime_restart_ok": "false"}, SPECS)
 

@@ -48,6 +48,7 @@ STAND_INS: dict[str, list[Task]] = {
     "nvidia_driver/tasks/drained.yml": [
         says("driver"),
         fails("driver", "apt went wrong."),
+        {"ansible.builtin.fail": {"msg": ["One.", "Two."]}, "when": "fails == 'several'"},
         publishes(
             "nvidia_driver_report",
             status="{{ 'waiting' if fails == 'reboot' else 'ok' }}",
@@ -124,7 +125,9 @@ def test_without_leave_to_drain_the_driver_is_not_touched(run: Any) -> None:
     assert "drain_ok is false." in log
 
 
-@pytest.mark.parametrize(("stage", "why"), [("driver", "apt went wrong."), ("reboot", "Reboot the node.")])
+@pytest.mark.parametrize(
+    ("stage", "why"), [("driver", "apt went wrong."), ("several", "One. Two."), ("reboot", "Reboot the node.")]
+)
 def test_a_node_whose_driver_does_not_run_stays_cordoned_and_ends_the_run(run: Any, stage: str, why: str) -> None:
     heard, log = run(stage)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.cpu_manager.states import policy
 from ansible.module_utils.machine.records import read_record, read_text
 from ansible.module_utils.machine.writing import unwritable
 
@@ -108,12 +109,6 @@ record:
 SHOWN = ("ActiveState", "MainPID", "ExecStart", "Environment")
 HEALTH_PORT = 10248
 """The kubelet's own default."""
-
-
-def policy(path: Path) -> str | None:
-    """The policy that the kubelet has noted in a state file; a damaged file, which it refuses too, counts as none."""
-    found = re.search(r'"policyName":"([^"]*)"', read_text(path) or "")
-    return found[1] if found else None
 
 
 def environment(shown: str) -> dict[str, str]:

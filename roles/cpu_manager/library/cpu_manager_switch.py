@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.cpu_manager import states as state_files
 
 DOCUMENTATION = r"""
 module: cpu_manager_switch
@@ -177,8 +178,8 @@ class Kubelet:
     def _is_well(self, policies: Texts) -> bool:
         """Healthy, and its managers have noted their policies, which they do when they have started."""
         for path, policy in policies.items():
-            noted = re.search(r'"policyName":"([^"]*)"', text(Path(path)) or "")
-            if noted is None or policy not in (None, noted[1]):
+            noted = state_files.policy(Path(path))
+            if noted is None or policy not in (None, noted):
                 return False
         try:
             with self._direct.open(self._module.params["health_url"], timeout=2) as answer:

@@ -125,7 +125,13 @@ def mig_resource(profile: str) -> str:
 def offered(node: Mapping[str, Any], resources: Mapping[str, Any], quantity: str) -> dict[str, int]:
     """The amounts of the ``resources`` in a Node object's ``quantity``, capacity or allocatable."""
     amounts = node.get("status", {}).get(quantity, {})
-    return {name: int(amounts.get(name, "0")) for name in resources}
+    return {name: _amount(amounts.get(name, "0")) for name in resources}
+
+
+def _amount(quantity: str) -> int:
+    """A whole number as Kubernetes writes it, which is with a suffix from 1000 on."""
+    number, thousands = quantity.removesuffix("k"), quantity.endswith("k")
+    return int(number) * (1000 if thousands else 1)
 
 
 def label_plan(wanted: Mapping[str, str], live: Mapping[str, str], ours: Sequence[str]) -> dict[str, Any]:
@@ -142,8 +148,9 @@ def brief(nodes: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     """Of the Node objects, what the role needs of the one with this name; empty where there is none."""
     for node in nodes:
         if node["metadata"]["name"] == name:
-            status = {quantity: node["status"][quantity] for quantity in ("capacity", "allocatable")}
-            return {"metadata": {"labels": node["metadata"]["labels"]}, "status": status}
+            # A node that has just joined has neither.
+            status = {quantity: node["status"].get(quantity, {}) for quantity in ("capacity", "allocatable")}
+            return {"metadata": {"labels": node["metadata"].get("labels", {})}, "status": status}
     return {}
 
 

@@ -87,6 +87,9 @@ def _amounts(seen: Seen) -> list[Finding]:
         if allocatable and resource in unanswered:
             what = f"the kubelet offers {allocatable} {resource}, but no plugin of it listens in {FOLDER}"
             fix = "pods would start without a GPU. Start the plugin; without one, restart the kubelet"
+        elif allocatable < capacity and resource in unanswered:
+            what = f"the plugin of {resource} is gone; {capacity} were offered"
+            fix = f"see kubectl --namespace {seen['namespace']} get pods, and below why it is"
         elif allocatable < capacity:
             what = f"{capacity - allocatable} of {capacity} {resource} are unhealthy"
             fix = f"look for Xid in the kernel's log. Once the cause is gone, only this helps: {_restart(seen)}"

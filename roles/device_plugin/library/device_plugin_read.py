@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.machine.records import read_record
 
 DOCUMENTATION = r"""
 module: device_plugin_read
@@ -57,12 +58,12 @@ SECONDS = 2.0
 
 
 def read(folder: Path, record: Path) -> dict[str, Any]:
-    """All of :data:`RETURN`."""
+    """All of :data:`RETURN`. Raises ValueError for a damaged record."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     names = [file.name for file in files if stat.S_ISSOCK(file.lstat().st_mode)]
     alive = [name for name in names if _answers(folder / name)]
     return {
-        "record": _json(record),
+        "record": read_record(record),
         "kubelet": KUBELET in alive,
         "sockets": [name for name in alive if name != KUBELET],
         "dead_sockets": [name for name in names if name not in alive],
@@ -81,7 +82,7 @@ def _answers(path: Path) -> bool:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A JSON file; empty where there is none, or where it is only half there, as in a moment of writing."""
+    """The kubelet's JSON file; empty where there is none, or where it is half there, as in a moment of writing."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -100,7 +101,10 @@ def main() -> None:
         argument_spec={"record": {"type": "path", "required": True}, "folder": {"type": "path", "required": True}},
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, **read(Path(module.params["folder"]), Path(module.params["record"])))
+    try:
+        module.exit_json(changed=False, **read(Path(module.params["folder"]), Path(module.params["record"])))
+    except ValueError as error:
+        module.fail_json(msg=str(error))
 
 
 if __name__ == "__main__":

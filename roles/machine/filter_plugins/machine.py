@@ -56,6 +56,11 @@ def words(given: str | Iterable[Any]) -> list[str]:
     return [word for word in (str(part).strip() for part in parts) if word]
 
 
+def findings(observations: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Those of a role's ``observations`` that were made, as a report has them: without ``found``, which says so."""
+    return [{name: value for name, value in item.items() if name != "found"} for item in observations if item["found"]]
+
+
 def unread(results: Iterable[Mapping[str, Any]], kubeconfig: str) -> str:
     """Why the cluster was not read, by the first of some modules' ``results`` that failed; empty where none did.
 
@@ -86,6 +91,7 @@ class FilterModule:
             "machine_topology": topology,
             "machine_nearest_adapters": nearest_adapters,
             "machine_words": words,
+            "machine_findings": findings,
             "machine_unread": unread,
             "machine_unfit": unfit,
         }

@@ -64,11 +64,6 @@ def labelled(profile: str) -> bool:
     return isinstance(kept, dict) and kept.get("labelled") is True
 
 
-def findings(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Those ``observations`` that were made, as a report has them."""
-    return [{name: value for name, value in item.items() if name != "found"} for item in observations if item["found"]]
-
-
 def network(facts: Facts, found: Mapping[str, Report], asked: Sequence[str]) -> dict[str, Any]:
     """What carries training: ``interfaces``, ``hcas`` and ``rails``, one rail for each GPU.
 
@@ -135,7 +130,6 @@ class FilterModule:
             "node_profile_obstacles": obstacles,
             "node_profile_brief": brief,
             "node_profile_labelled": labelled,
-            "node_profile_findings": findings,
             "node_profile_network": network,
             "node_profile_driver_branch": driver_branch,
             "node_profile_missing": missing,

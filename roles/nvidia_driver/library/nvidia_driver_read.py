@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.machine import files, programs
 from ansible.module_utils.machine.records import read_record, read_text
+from ansible.module_utils.machine.writing import unwritable
 
 DOCUMENTATION = r"""
 module: nvidia_driver_read
@@ -244,7 +244,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     return {
         "record": read_record(Path(given["record"])),
         "files": {path: read_text(Path(path)) for path in given["files"]},
-        "unwritable": [path for path in given["folders"] if Path(path).exists() and not os.access(path, os.W_OK)],
+        "unwritable": unwritable(Path(folder, "any") for folder in given["folders"]),
         "packages": node.packages(given["package_globs"]),
         "modules": node.modules(given["kernels"]),
         "services": node.services(given["services"]),
