@@ -44,6 +44,7 @@ EXAMPLES = (
     Example({"checkpoints.existingClaim": "mine"}),
     Example({"checkpoints.existingClaim": "mine"}, {"checkpoints.keep": False}),
     Example({"nodes": 3}, {"scheduling.gang": "native"}),
+    Example({"scheduling.priorityClassName": "system-cluster-critical"}, {"scheduling.gang": "native"}),
     Example({"workload.kind": "Job"}),
     *(Example({"train.epochs": 20}, {"workload.kind": kind}) for kind in ("Job", "PyTorchJob", "TrainJob")),
     Example({"nodes": 3}, {"workload.kind": "TrainJob"}),

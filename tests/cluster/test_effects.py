@@ -107,7 +107,7 @@ OTHER_POD_SPEC = {"containers": [{"name": "trainer", "image": "a:1", "env": [{"n
 
 
 def release(kind: str, spec: dict[str, Any]) -> list[Manifest]:
-    return [{"kind": kind, "metadata": {"name": "mnist"}, "spec": spec}]
+    return [{"apiVersion": "v1", "kind": kind, "metadata": {"name": "mnist"}, "spec": spec}]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,25 @@ def test_another_kind_of_workload_restarts_the_group() -> None:
         (Effect.RESTART, "Job mnist"),
         (Effect.RESTART, "StatefulSet mnist"),
     ]
+
+
+def test_the_priority_of_a_native_gang_is_refused_and_its_size_is_not() -> None:
+    gang = {"scheduling.gang": "native"}
+    refused, restart = judged({"scheduling.priorityClassName": "high"}, gang)
+    assert (refused.effect, refused.target, refused.fields) == (
+        Effect.REFUSED,
+        "PodGroup mnist",
+        ("spec.priorityClassName",),
+    )
+    assert restart.effect is Effect.RESTART
+    assert worst({"nodes": 2}, gang) is Effect.RESTART
+    assert worst({"scheduling.priorityClassName": "high"}, {"scheduling.gang": "volcano"}) is Effect.RESTART
+
+
+def test_another_scheduler_s_gang_is_another_object() -> None:
+    found = judged({"scheduling.gang": "volcano"}, {"scheduling.gang": "native"})
+    groups = [(one.effect, one.advice) for one in found if one.target == "PodGroup mnist"]
+    assert sorted(groups) == [(Effect.NONE, "it is deleted"), (Effect.NONE, "it is made")]
 
 
 def test_the_worst_comes_first() -> None:

@@ -180,7 +180,7 @@ def accepts(namespace: Namespace, settings: Mapping[str, Any]) -> bool:
     try:
         apply(namespace, settings, "--dry-run=server")
     except CommandError as error:
-        if "orbidden" not in error.message:
+        if "orbidden" not in error.message and "immutable" not in error.message:
             raise
         return False
     return True

@@ -105,6 +105,7 @@ def _changed(old: Document, new: Document, reinstall: str) -> Iterator[Change]:
         "Job": _job,
         "Pod": _pod,
         "PersistentVolumeClaim": _claim,
+        "PodGroup": _pod_group,
         "PyTorchJob": _operated,
         "RoleBinding": _role_binding,
         "TrainingRuntime": _operated,
@@ -168,6 +169,12 @@ def _claim(path: str, pair: Pair, _: str) -> Verdict:
     return (Effect.REFUSED, f"a claim only grows: {OTHER_CLAIM}") if new < old else IN_PLACE
 
 
+def _pod_group(path: str, pair: Pair, reinstall: str) -> Verdict:
+    """Kubernetes' own keeps its priority; those of other schedulers are theirs to judge."""
+    is_native = pair[0]["apiVersion"].startswith("scheduling.k8s.io/")
+    return (Effect.REFUSED, reinstall) if is_native and path == "spec.priorityClassName" else IN_PLACE
+
+
 def _role_binding(path: str, _: Pair, reinstall: str) -> Verdict:
     return (Effect.REFUSED, reinstall) if path.startswith("roleRef.") else IN_PLACE
 
@@ -186,9 +193,14 @@ def _part(path: str) -> str:
     return path.split(".")[1].partition("[")[0]
 
 
-def _by_name(objects: list[Document]) -> Mapping[tuple[str, str], Document]:
+def _by_name(objects: list[Document]) -> Mapping[tuple[str, str, str], Document]:
+    """By API group too: each scheduler has a PodGroup of its own."""
     single = (item for one in objects for item in (one["items"] if one["kind"] == "List" else [one]))
-    return {(one["kind"], one["metadata"]["name"]): one for one in single if not is_settings(one)}
+    return {
+        (one["apiVersion"].rpartition("/")[0], one["kind"], one["metadata"]["name"]): one
+        for one in single
+        if not is_settings(one)
+    }
 
 
 def is_settings(thing: Document) -> bool:
