@@ -360,6 +360,7 @@ def test_strangers_on_the_port_are_dropped_and_the_group_goes_on(make_group: Mak
     [
         ({"run": "default/other/main"}, "it belongs to another run"),
         ({"config_hash": "other"}, "its settings differ from those of rank 0"),
+        ({"code": "other"}, "its Python files in"),
         ({"node_rank": 5}, "node rank 5 in a group of 2"),
         ({"version": 99, "more": "that is not known here"}, "it speaks protocol 99"),
     ],
@@ -371,7 +372,16 @@ def test_a_member_that_does_not_belong_here_is_refused_with_the_reason(
     group.pods[0].start()
     until(lambda: group.pods[0].status().get("state") == "joined", timeout=15, what="rank 0 is up")
     good = Hello(
-        VERSION, "default/test/main", 1, "x", pod_uid="x", boot="x", node_name="x", config_hash="", last_words=""
+        VERSION,
+        "default/test/main",
+        1,
+        "x",
+        pod_uid="x",
+        boot="x",
+        node_name="x",
+        config_hash="",
+        code="",
+        last_words="",
     )
     with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=5) as member:
         member.sendall(json.dumps({"type": "Hello", **vars(good), **change}).encode() + b"\n")

@@ -86,7 +86,7 @@ class Members:
     async def _take_part(self, port: int, rank: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         name = f"test-{rank}"
-        await send(writer, Hello(VERSION, "default/test/main", rank, name, name, "boot", "x", "", ""))
+        await send(writer, Hello(VERSION, "default/test/main", rank, name, name, "boot", "x", "", "", ""))
         beats = asyncio.create_task(self._beat(writer, range(rank * self._procs, (rank + 1) * self._procs)))
         try:
             while await receive(reader) is not None:

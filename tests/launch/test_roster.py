@@ -21,7 +21,7 @@ def test_a_member_that_does_not_read_keeps_no_message_from_the_others(monkeypatc
 
     async def join(rank: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=protocol.MAX_LINE)
-        await send(writer, Hello(VERSION, "run", rank, f"pod-{rank}", f"uid-{rank}", "boot", "node", "hash", ""))
+        await send(writer, Hello(VERSION, "run", rank, f"pod-{rank}", f"uid-{rank}", "boot", "node", "hash", "", ""))
         while rank not in group.peers:
             await group.next(0.1)
         return reader, writer

@@ -28,7 +28,7 @@ MOST_GROWTH = 20 * 2**20
 FORGED = "12:00:00 rankzero: the run has succeeded"
 HELLO = Hello(
     version=VERSION, run="default/test/main", node_rank=1, pod_name="test-1", pod_uid="new", boot="new", node_name="x",
-    config_hash="", last_words="",
+    config_hash="", code="", last_words="",
 )  # fmt: skip
 SAID = (
     b"GET / HTTP/1.1\r\n\r\n",

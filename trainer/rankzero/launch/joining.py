@@ -8,6 +8,7 @@ from collections.abc import Callable
 from rankzero.config import LaunchConfig
 from rankzero.errors import Rank0UnreachableError
 from rankzero.launch import protocol, reach
+from rankzero.launch.code import Code
 from rankzero.launch.identity import Identity
 from rankzero.launch.protocol import Hello, ProtocolError, Refused, Welcome, receive, send
 
@@ -20,6 +21,7 @@ class Joining:
         self._identity = identity
         self._last_words = last_words
         self._say = say
+        self._code = Code(launch, say)
         self.waiting_for = "has not tried to reach rank 0 yet"
         """Why this pod is not in the group; empty while it is."""
         self.awaits_upgrade = False
@@ -63,6 +65,7 @@ class Joining:
             boot=me.boot,
             node_name=me.node_name,
             config_hash=me.config_hash,
+            code=await self._code.fingerprint(),
             last_words=self._last_words,
         )
         await send(writer, hello)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rankzero.heartbeat import Course
 
-VERSION = 4
+VERSION = 5
 MAX_LINE = 64 * 1024
 """Bytes of one message; a longer line is not ours."""
 MAX_GREETING = 4096
@@ -31,7 +31,11 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True)
 class Hello:
-    """First line of a member. ``last_words``: what is known of how its container ended before; mostly empty."""
+    """First line of a member.
+
+    ``code``: what its ranks would run (``code.py``); empty where that is not known. ``last_words``: what is known of
+    how its container ended before; mostly empty.
+    """
 
     version: int
     run: str
@@ -41,6 +45,7 @@ class Hello:
     boot: str
     node_name: str
     config_hash: str
+    code: str
     last_words: str
 
 

@@ -8,9 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rankzero.config import LaunchConfig
 from rankzero.launch import protocol
+from rankzero.launch.code import Code
 from rankzero.launch.protocol import (
     Finish,
     Heartbeat,
@@ -97,6 +99,7 @@ class Roster:
         self._launch = launch
         self._run_key = run_key
         self._config_hash = config_hash
+        self._code = Code(launch, say)
         self._dropped = Tally("connections dropped", say)
         self._refused = Tally("members refused", say)
         self._ungreeted: dict[asyncio.StreamWriter, None] = {}
@@ -197,7 +200,7 @@ class Roster:
     async def _admit(self, hello: Message, writer: asyncio.StreamWriter) -> Peer | None:
         if not isinstance(hello, Hello):
             raise ProtocolError(f"expected Hello, got {type(hello).__name__}")
-        refusal = self._refusal(hello)
+        refusal = self._refusal(hello, await self._code.fingerprint())
         if refusal:
             self._refused.note(f"refused {hello.pod_name[:LONGEST_NAME]}: {refusal.reason}")
             await send(writer, refusal)
@@ -210,7 +213,7 @@ class Roster:
         self._queue.put_nowait((peer, hello))
         return peer
 
-    def _refusal(self, hello: Hello) -> Refused | None:
+    def _refusal(self, hello: Hello, code: str) -> Refused | None:
         if hello.version != protocol.VERSION:
             return Refused(f"it speaks protocol {hello.version}, rank 0 speaks {protocol.VERSION}: two images", False)
         if hello.run != self._run_key:
@@ -219,6 +222,9 @@ class Roster:
             return Refused(f"another pod has taken over node rank {hello.node_rank}", True)
         if hello.config_hash != self._config_hash:
             return Refused("its settings differ from those of rank 0: an upgrade is under way", False)
+        if code and hello.code and hello.code != code:
+            folder = Path(self._launch.script).parent
+            return Refused(f"its Python files in {folder} differ from those of rank 0: bring both up to date", False)
         if not 0 <= hello.node_rank < self._launch.nodes:
             return Refused(f"node rank {hello.node_rank} in a group of {self._launch.nodes}", True)
         return None
