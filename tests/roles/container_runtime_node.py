@@ -71,7 +71,7 @@ def node(
             "unwritable": [],
             "config": {"path": "/etc/containerd/config.toml", "files": [{**MAIN}]},
             "files": {},
-            "sources": [],
+            "sources": {},
             "cri": CRI,
             "gpus": {"devices": [], "unlinked": [], "cut_off": 0},
             "toolkit": {"runtime": "", "version": ""},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from roles.container_runtime.filter_plugins import container_runtime_containerd as containerd
 from tests.roles.containerd_files import CRI_V2, CRI_V3, KUBEADM_V2, KUBEADM_V3, MAIN, OWN, config, own, plan
 
 
@@ -63,3 +64,18 @@ def test_a_file_that_is_read_later_and_takes_the_default_back_is_named() -> None
 
     assert "read after /etc/containerd/conf.d/zz-rankzero.toml" in plan(node, default=True)["problems"][0]
     assert plan(node)["problems"] == []
+
+
+def test_a_folder_that_is_imported_after_the_role_s_is_read_later() -> None:
+    node = config(f'imports = ["/etc/containerd/conf.d/*.toml", "/etc/containerd/later.d/*.toml"]\n{KUBEADM_V3}')
+    later = f"version = 3\n[plugins.'{CRI_V3}'.containerd]\ndefault_runtime_name = 'runc'\n"
+    node["files"].append({"path": "/etc/containerd/later.d/a.toml", "text": later, "mode": "0644"})
+
+    assert "read after /etc/containerd/conf.d/zz-rankzero.toml" in plan(node, default=True)["problems"][0]
+
+
+def test_a_containerd_that_does_not_answer_is_no_concern_where_nothing_is_asked_of_it() -> None:
+    node = config("version = 3\n")
+
+    assert containerd.plan(node, None, {"handler": "", "binary": "", "default": False, "cdi": False})["problems"] == []
+    assert containerd.plan(node, None, {"handler": "", "binary": "", "default": False, "cdi": True})["problems"] != []

@@ -160,7 +160,7 @@ def test_a_runtime_for_gpus_that_cannot_be_had_is_refused(
 def test_a_source_of_somebody_else_for_the_same_repository_is_used() -> None:
     theirs, ours = "/etc/apt/sources.list.d/nvidia-container-toolkit.list", on("__container_runtime_os.source", node())
 
-    assert on("__container_runtime_foreign_sources", node(sources=[ours, theirs])) == [theirs]
+    assert on("__container_runtime_foreign_sources", node(sources={ours: ["x"], theirs: ["x"]})) == [theirs]
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,13 @@ def test_all_broken_rules_are_told_together() -> None:
     assert len(refusals(node(), limit_nofile=1, limit_memlock=1)) == 2
 
 
-def test_a_node_without_any_service_to_limit_is_refused() -> None:
-    (sentence,) = refusals(node(services=()))
+def test_a_machine_on_its_way_into_a_cluster_is_passed_over_and_says_why() -> None:
+    report = on("__container_runtime_report", node(services=()))
 
-    assert "Install Kubernetes first" in sentence
+    assert refusals(node(services=())) == []
+    assert on("__container_runtime_as_asked", node(services=())) is True
+    assert report["status"] == "skipped"
+    assert "Run again when it is a member of its cluster." in report["why"]
 
 
 def test_the_services_of_k3s_are_found_as_those_of_kubeadm_are() -> None:

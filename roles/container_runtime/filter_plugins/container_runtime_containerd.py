@@ -45,10 +45,14 @@ def plan(config: Mapping[str, Any], version: str | None, wanted: Mapping[str, An
     Returns ``write``, texts by path; ``remove``, paths; ``problems``, a sentence for each thing that stands in the way
     (then nothing else may be done); ``runtimes`` and ``default``, what containerd will have.
     """
+    nothing: Table = {"write": {}, "remove": [], "problems": [], "runtimes": {}, "default": ""}
+    present = any(file["path"] == config["drop_in"] for file in config["files"])
+    if not version and not (wanted["handler"] or wanted["cdi"] or present):
+        return nothing
     try:
         return _plan(config, _release(version), wanted)
     except ValueError as error:
-        return {"write": {}, "remove": [], "problems": [str(error)], "runtimes": {}, "default": ""}
+        return nothing | {"problems": [str(error)]}
 
 
 def _plan(config: Mapping[str, Any], release: tuple[int, int], wanted: Mapping[str, Any]) -> Table:
@@ -83,7 +87,7 @@ def _plan(config: Mapping[str, Any], release: tuple[int, int], wanted: Mapping[s
         if kept != disabled:
             write[path] = _with_array(path, write.get(path, texts[path]), "disabled_plugins", kept)
 
-    result = _effective(files, own, {"version": number, "plugins": {RUNTIME_PLUGIN[number]: section}}, release)
+    result = _effective(files, main, own, {"version": number, "plugins": {RUNTIME_PLUGIN[number]: section}}, release)
     problems = _problems(result, wanted, config)
     return {
         "write": {path: text for path, text in write.items() if not problems and texts.get(path) != text},
@@ -196,8 +200,7 @@ def _is_runc(name: str, runtime: Mapping[str, Any]) -> bool:
 
 
 def _imports(main: str, file: Mapping[str, Any], path: str) -> bool:
-    patterns = (posixpath.join(posixpath.dirname(main), pattern) for pattern in file.get("imports", []))
-    return any(_matches(path, posixpath.normpath(pattern)) for pattern in patterns)
+    return _turn(main, file, path) >= 0
 
 
 def _matches(path: str, pattern: str) -> bool:
@@ -206,10 +209,10 @@ def _matches(path: str, pattern: str) -> bool:
     return len(names) == len(patterns) and all(map(fnmatch.fnmatchcase, names, patterns))
 
 
-def _effective(files: Mapping[str, Table], own: str, drop_in: Table, release: tuple[int, int]) -> Table:
+def _effective(files: Mapping[str, Table], main: str, own: str, drop_in: Table, release: tuple[int, int]) -> Table:
     """The runtimes and the default that containerd will have, its own runc among them."""
     section: Table = {}
-    for path, file in _in_order(files, own, drop_in):
+    for path, file in _in_order(files, main, own, drop_in):
         section = _laid_over(section, _section(path, file), release)
     containerd = section.get("containerd", {})
     runtimes: Table = containerd.get("runtimes", {})
@@ -219,10 +222,21 @@ def _effective(files: Mapping[str, Table], own: str, drop_in: Table, release: tu
     }
 
 
-def _in_order(files: Mapping[str, Table], own: str, drop_in: Table) -> Iterator[tuple[str, Table]]:
-    """The role's drop-in at its place: among those of its folder by name, else at the end."""
+def _turn(main: str, file: Mapping[str, Any], path: str, *, of_new: bool = False) -> int:
+    """Which of the main file's imports brings a file; none brings the main file itself, or one that another imports.
+
+    ``of_new`` is for the role's file, which gets an import at the end where it has none.
+    """
+    patterns = [posixpath.normpath(posixpath.join(posixpath.dirname(main), name)) for name in file.get("imports", [])]
+    brought = [index for index, pattern in enumerate(patterns) if _matches(path, pattern)]
+    return brought[0] if brought else len(patterns) if of_new else -1
+
+
+def _in_order(files: Mapping[str, Table], main: str, own: str, drop_in: Table) -> Iterator[tuple[str, Table]]:
+    """The role's drop-in at its place: among those of its folder by name, before what a later import brings."""
     siblings = [path for path in files if posixpath.dirname(path) == posixpath.dirname(own)]
-    after = next((path for path in siblings if path > own), None)
+    later = [path for path in files if _turn(main, files[main], path) > _turn(main, files[main], own, of_new=True)]
+    after = next((path for path in siblings if path > own), None) or next(iter(later), None)
     for path, file in files.items():
         if path == after:
             yield own, drop_in

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.container_runtime import cri, files, gpus, services
+from ansible.module_utils.container_runtime import cri, files, gpus, services, sources
 from ansible.module_utils.machine.records import read_record, read_text
 from ansible.module_utils.machine.writing import unwritable
 
@@ -56,7 +56,7 @@ options:
     elements: str
     default: []
   sources:
-    description: Folders with the package manager's sources.
+    description: Files and folders with the package manager's sources.
     type: list
     elements: str
     default: []
@@ -117,9 +117,9 @@ files:
   returned: always
   type: dict
 sources:
-  description: Paths of files in O(sources) that name NVIDIA's repository of the toolkit.
+  description: URIs of NVIDIA's repository of the toolkit or a mirror of it, by the file of O(sources) that has them.
   returned: always
-  type: list
+  type: dict
 cri:
   description: >-
     Whether it C(answers) and is C(ready), its C(runtimes) with their options, the C(default), whether C(cdi) is
@@ -180,12 +180,6 @@ def read_settled(module: AnsibleModule, names: list[str]) -> tuple[dict[str, dic
         time.sleep(0.5)
 
 
-def read_sources(folders: list[str]) -> list[str]:
-    """Files of the package manager that name the toolkit's repository."""
-    paths = [path for folder in folders for path in sorted(Path(folder).glob("*")) if path.is_file()]
-    return [str(path) for path in paths if REPOSITORY in (read_text(path) or "")]
-
-
 def read_gpus() -> dict[str, Any]:
     """The device files and their links."""
     devices = gpus.devices(ROOT)
@@ -226,7 +220,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         ),
         "config": {"path": config, "files": files.config_files(config, ROOT)},
         "files": files.texts(module.params["files"], ROOT),
-        "sources": read_sources(module.params["sources"]),
+        "sources": sources.uris(module.params["sources"], ROOT, REPOSITORY),
         "cri": answer,
         "gpus": read_gpus(),
         "toolkit": read_toolkit(module),
