@@ -48,6 +48,7 @@ test-fast: lint ## The tests that need no cluster and no patience
 .PHONY: test-long
 test-long: test ## Every test, and what takes too long for every change
 	$(RUN) scripts.molecule --long
+	$(RUN) scripts.lab operators build training-operator trainer kueue
 	$(IN_LAB) pytest -m long --keep long
 
 .PHONY: lint

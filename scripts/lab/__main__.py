@@ -31,7 +31,7 @@ def main() -> int:
     build = commands.add_parser("programs", help="only compile the pinned programs")
     build.add_argument("families", nargs="*", help=f"of {', '.join(programs.names())}; all if none is named")
     operators = commands.add_parser("operators", help="bring real operators into the running cluster, or take them out")
-    operators.add_argument("action", choices=("up", "down"))
+    operators.add_argument("action", choices=("up", "down", "build"))
     operators.add_argument("names", nargs="+", metavar="name", help=f"of {', '.join(catalogue.names())}")
     options = parser.parse_args()
     stages = Stages()
@@ -49,7 +49,8 @@ def main() -> int:
         case "gpus":
             gpus.advertise()
         case "operators":
-            {"up": install.up, "down": install.down}[options.action](stages, options.names)
+            actions = {"up": install.up, "down": install.down, "build": install.build}
+            actions[options.action](stages, options.names)
         case "run":
             surroundings.replace_process(options.words)
         case "kubeconfig":

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from scripts.lab import trainer_image
+from scripts.lab import kube, trainer_image
 from scripts.lab.operators import install as operators
 from scripts.stages import Stages
 from tests.lab import releases
-from tests.lab.conftest import Namespace
+from tests.lab.conftest import Namespace, pod
 from tests.waiting import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
@@ -75,3 +75,19 @@ def test_two_pods_of_two_ranks_train_to_the_end(namespace: Namespace, kind: Kind
     # Known failure of the field: each pod trains alone, and the job says that it is complete.
     assert "attempt 1: 2 x 2 processes" in said
     assert "the run has succeeded" in said
+
+
+def test_an_operator_that_is_taken_out_takes_the_objects_of_its_kinds_along(namespace: Namespace) -> None:
+    operators.up(Stages(), ["jobset"])
+    replicated = {"name": "none", "template": {"spec": {"template": {"spec": pod("none", "true")["spec"]}}}}
+    namespace.apply(
+        {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "none"},
+            "spec": {"suspend": True, "replicatedJobs": [replicated]},
+        }
+    )
+    operators.down(Stages(), ["jobset"])
+    assert namespace.kubectl("get", "jobs", "--output", "name") == ""
+    assert "jobset" not in kube.kubectl("get", "crd,namespaces,clusterroles,validatingwebhookconfigurations")

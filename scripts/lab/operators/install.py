@@ -16,14 +16,19 @@ GONE_WITHIN = "120s"
 CUSTOM_RESOURCE = "CustomResourceDefinition"
 
 
-def up(stages: Stages, names: Sequence[str]) -> None:
-    """Have these operators running, and what they need; what runs already is left as it is. Raises RankzeroError."""
-    operators = catalogue.chosen(names)
-    if missing := [operator for operator in operators if not operator.is_built]:
+def build(stages: Stages, names: Sequence[str]) -> None:
+    """Compile what is missing of these operators and of what they need: minutes each, before anything waits for it."""
+    if missing := [operator for operator in catalogue.chosen(names) if not operator.is_built]:
         for operator in missing:
             with stages(f"{operator.name} {operator.version}: program"):
                 operator.build()
         programs.remove_build_caches()
+
+
+def up(stages: Stages, names: Sequence[str]) -> None:
+    """Have these operators running, and what they need; what runs already is left as it is. Raises RankzeroError."""
+    build(stages, names)
+    operators = catalogue.chosen(names)
     with cluster.only_one(stages):
         for operator in operators:
             with stages(f"{operator.name} {operator.version}: image"):
@@ -37,7 +42,10 @@ def up(stages: Stages, names: Sequence[str]) -> None:
                 _apply(batch)
             for deployment in manifest.of_kind(objects, "Deployment"):
                 where = deployment["metadata"]
-                _kubectl(where["namespace"], "rollout", "status", f"deployment/{where['name']}", READY_WITHIN)
+                kubectl(
+                    *("--namespace", where["namespace"], "rollout", "status", f"deployment/{where['name']}"),
+                    *("--timeout", READY_WITHIN),
+                )
 
 
 def down(stages: Stages, names: Sequence[str]) -> None:
@@ -71,8 +79,3 @@ def _remove(objects: Sequence[Object]) -> None:
 
 def _list(objects: Sequence[Object]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-
-
-def _kubectl(namespace: str, *words: str) -> None:
-    *words_, within = words
-    kubectl("--namespace", namespace, *words_, "--timeout", within)
