@@ -28,7 +28,10 @@ def found(root: Path, name: str, text: str) -> dict[str, list[str]]:
         ("/etc/apt/sources.list", f"deb {URI} /\n"),
         (f"{FOLDER}/a.list", f"deb [arch=amd64 signed-by=/k.asc] {URI} /\n"),
         (f"{FOLDER}/a.sources", STANZA),
-        (f"{FOLDER}/a.sources", f"# {STANZA}\n\nTypes: deb\nURIs:\n {URI}\nEnabled: yes\n"),
+        (
+            f"{FOLDER}/a.sources",
+            f"# old\nTypes: deb-src\nURIs: https://x.example\n\nTypes: deb\nURIs:\n {URI}\nEnabled: yes\n",
+        ),
         ("/etc/yum.repos.d/a.repo", f"[a]\nbaseurl={URI}\n"),
     ],
     ids=["main file", "one line", "stanza", "stanza over lines", "dnf"],
