@@ -112,6 +112,27 @@ def test_a_node_whose_run_ended_early_says_before_which_roles() -> None:
     assert compare(nodes, ORDER)["nodes"]["a"]["why"] == "the run ended before host_tuning"
 
 
+def test_a_node_whose_questions_a_role_has_ended_says_what_was_not_looked_at() -> None:
+    found = compare({"a": node("the limit is too low.", preflight=report())}, ORDER)["nodes"]["a"]
+
+    assert (found["status"], found["why"]) == (
+        "failed",
+        "the limit is too low. Not looked at after that: host_tuning, rdma.",
+    )
+
+
+def test_nodes_of_which_the_same_is_to_be_said_are_named_together() -> None:
+    failed = report("failed", "not as asked", FINDING)
+    lines = text({"a": node(rdma=failed), "b": node(rdma=report()), "c": node(rdma=failed)}).splitlines()
+
+    assert lines[5:9] == [
+        "a, c:",
+        "  failed: rdma: not as asked",
+        "  error: rdma: net.core.somaxconn is 128, not 4096",
+        "    fix: run site.yml",
+    ]
+
+
 def test_findings_carry_their_role_and_their_fix_the_worst_first() -> None:
     warning = {"severity": "warning", "what": "MTU is 1500", "fix": ""}
     lines = text({"a": node(host_tuning=report("failed", "not as asked", warning, FINDING))}).splitlines()

@@ -31,7 +31,7 @@ def compare(nodes: Mapping[str, Node], order: Sequence[str]) -> dict[str, Any]:
     ended the node's run, or nothing). ``order`` has all roles as the playbook runs them.
     """
     roles = [role for role in order if any(role in node["reports"] for node in nodes.values())]
-    states = {name: _node_state(node, roles) for name, node in nodes.items()}
+    states = {name: _node_state(node, roles, order) for name, node in nodes.items()}
     return {
         "roles": roles,
         "nodes": states,
@@ -40,9 +40,9 @@ def compare(nodes: Mapping[str, Node], order: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _node_state(node: Node, roles: Sequence[str]) -> dict[str, Any]:
+def _node_state(node: Node, roles: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
     reports = node["reports"]
-    status, why = _status(node, roles)
+    status, why = _status(node, roles, order)
     return {
         "status": status,
         "why": why,
@@ -54,12 +54,13 @@ def _node_state(node: Node, roles: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _status(node: Node, roles: Sequence[str]) -> tuple[str, str]:
+def _status(node: Node, roles: Sequence[str], order: Sequence[str]) -> tuple[str, str]:
     reports = node["reports"]
     if not node["features"] and not reports:
         return UNREAD, node["failure"] or "nothing could be read from it: it is out of reach, or its run has failed"
     if node["failure"]:
-        return "failed", node["failure"]
+        unasked = ", ".join(role for role in order if role not in reports)
+        return "failed", " ".join([node["failure"], *([f"Not looked at after that: {unasked}."] if unasked else [])])
     missing = [role for role in roles if role not in reports]
     if missing:
         return BROKEN_OFF, f"the run ended before {', '.join(missing)}"
@@ -130,11 +131,11 @@ def _table(report: Mapping[str, Any]) -> list[str]:
 
 
 def _findings(nodes: Mapping[str, Node]) -> list[str]:
-    lines: list[str] = []
+    """Nodes of which the same is to be said are named together: a cluster is mostly of one kind."""
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name, node in nodes.items():
-        own = list(_node_findings(node))
-        lines += [f"{name}:", *own] if own else []
-    return lines
+        alike.setdefault(tuple(_node_findings(node)), []).append(name)
+    return [line for found, names in alike.items() if found for line in (*_wrapped(f"{', '.join(names)}:", ""), *found)]
 
 
 def _node_findings(node: Node) -> Iterator[str]:
