@@ -164,6 +164,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 "serial": valid.get("site_serial", "1"),
                 "reset_also": valid.get("site_reset_also", []),
                 "leave": permissions(valid),
+                "name": valid.get("machine_node_name", ""),
+                "cluster": valid.get("machine_kubeconfig", ""),
             }
         refused = [
             *gathered(sentences),

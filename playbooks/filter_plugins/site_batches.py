@@ -1,4 +1,4 @@
-"""Ansible filter of the playbooks: which nodes are taken together."""
+"""Ansible filters of the playbooks: which nodes are taken together, and which are one and the same."""
 
 from __future__ import annotations
 
@@ -29,9 +29,27 @@ def _size(serial: str, nodes: int) -> int:
     return int(serial) if share == serial else max(1, nodes * int(share) // 100)
 
 
+def namesakes(nodes: Sequence[str], plan: Mapping[str, Mapping[str, Any]], variables: Mapping[str, Any]) -> list[str]:
+    """A sentence on each name in Kubernetes that several ``nodes`` of one cluster have.
+
+    ``variables`` are `hostvars`; where a node was not read yet, only a name that it was given is known.
+    """
+    known: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        name = plan[node]["name"] or variables[node].get("machine_facts", {}).get("hostname", "").lower()
+        if name:
+            known.setdefault((name, plan[node]["cluster"]), []).append(node)
+    return [
+        f"{', '.join(found)} are all the node {name}. Have each machine in the inventory once, and give each a host"
+        " name of its own, or in machine_node_name the one that its kubelet was given."
+        for (name, _), found in known.items()
+        if len(found) > 1
+    ]
+
+
 class FilterModule:
     """Ansible's entry point."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """The filter by the name that the playbooks use."""
-        return {"site_batches": batches}
+        """The filters by the names that the playbooks use."""
+        return {"site_batches": batches, "site_namesakes": namesakes}
