@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible import context
 from ansible.plugins.callback import CallbackBase
 
 DOCUMENTATION = r"""
@@ -29,6 +30,11 @@ FIXES = {
     r"No space left on device": "free space on the node",
 }
 """What to do about a failure, by a pattern of its message; the roles' own messages say it themselves."""
+LABELS = "node_profile"
+"""The role that waits for all others."""
+LEFT_OUT = (
+    "No node was taken: --tags, --skip-tags or --start-at-task have left out the choice of nodes. Run without them."
+)
 UNREACHABLE_FIX = "check ansible_host, ansible_user and the key: ssh must reach the node from here"
 
 
@@ -44,8 +50,11 @@ class Node:
     """The node on which a task for the whole batch failed: Ansible goes on with none, and says so of one."""
 
 
-def line(node: Node, ended_early: str) -> tuple[str, str]:
-    """A word for the state of a node, and a sentence. ``ended_early`` names those that stopped the run."""
+def line(node: Node, ended_early: str, *, checking: bool = False) -> tuple[str, str]:
+    """A word for the state of a node, and a sentence. ``ended_early`` names those that stopped the run.
+
+    ``checking`` says that the run changes nothing: then no role has failed to make the node as asked.
+    """
     if node.unreachable:
         return "unreachable", f"{node.unreachable}. Fix: {UNREACHABLE_FIX}"
     if node.failure:
@@ -53,13 +62,25 @@ def line(node: Node, ended_early: str) -> tuple[str, str]:
     if node.dropped_with:
         return "broken off", f"because of what failed on {node.dropped_with}"
     for state in ("failed", "waiting"):
-        told = [f"{role}: {report['why']}" for role, report in node.reports.items() if report["status"] == state]
+        told = {role: report for role, report in node.reports.items() if report["status"] == state}
         if told:
-            return state, "; ".join(told)
+            word = "not yet" if checking else state
+            return word, " ".join(filter(None, (_told(role, told[role], alone=len(told) == 1) for role in told)))
     if not node.begun:
         return "not begun", f"because of {ended_early}"
     skipped = [f"{role} ({report['why']})" for role, report in node.reports.items() if report["status"] == "skipped"]
     return "done", f"skipped: {', '.join(skipped)}" if skipped else ""
+
+
+def _told(role: str, report: Mapping[str, Any], *, alone: bool) -> str:
+    """What keeps a role from being content, with the fixes of the findings that its sentence names."""
+    findings = report.get("findings", [])
+    why = report["why"]
+    if role == LABELS and not alone:
+        # It has no label "while" the others are as they are, who have their own say.
+        why = " ".join(finding["what"] for finding in findings if finding["severity"] != "info")
+    fixes = dict.fromkeys(finding["fix"] for finding in findings if finding["what"] in why)
+    return f"{role}: {' '.join([why, *(f'Fix: {fix}' for fix in fixes if fix and fix not in why)])}" if why else ""
 
 
 def failure(task: str, message: object) -> str:
@@ -69,10 +90,10 @@ def failure(task: str, message: object) -> str:
     return f"{task}: {text}{fix}"
 
 
-def table(nodes: Mapping[str, Node]) -> list[str]:
+def table(nodes: Mapping[str, Node], *, checking: bool = False) -> list[str]:
     """A line for each node, the columns aligned."""
     ended_early = ", ".join(name for name, node in nodes.items() if node.unreachable or node.failure)
-    told = {name: line(node, ended_early) for name, node in nodes.items()}
+    told = {name: line(node, ended_early, checking=checking) for name, node in nodes.items()}
     width = max((len(name) for name in told), default=0)
     return [f"{name:<{width}}  {state:<11}  {why}".rstrip() for name, (state, why) in told.items()]
 
@@ -135,7 +156,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             if not stats.failures.get(name):  # what a role has rescued is no failure
                 node.failure = ""
         nodes = {name: node for name, node in self._nodes.items() if self._changes or node.failure or node.unreachable}
+        if not self._nodes and not stats.failures and not stats.dark:
+            self._display.warning(LEFT_OUT)
         if nodes:
             self._display.banner("NODES")
-            for text in table(nodes):
+            for text in table(nodes, checking=bool(context.CLIARGS.get("check"))):
                 self._display.display(text)

@@ -134,6 +134,25 @@ def test_a_refused_argument_takes_no_label_and_a_node_that_is_found_unfit_by_a_r
     }
 
 
+def test_two_names_of_one_machine_are_refused_before_anything_is_done(tmp_path: Path) -> None:
+    same = LEAVE | {"machine_node_name": "gpu-7"}
+
+    done = run(tmp_path, {"node-1": same, "node-2": LEAVE, "node-3": same})
+
+    assert (done.status, done.begun) == (2, [])
+    assert "node-1, node-3 are all the node gpu-7." in done.output
+
+
+@pytest.mark.parametrize("words", [["--tags", "tuning"], ["--start-at-task", "ansible.builtin.ping"]])
+def test_a_run_that_is_told_to_leave_out_the_choice_of_nodes_says_that_it_took_none(
+    tmp_path: Path, words: list[str]
+) -> None:
+    done = run(tmp_path, {node: {} for node in NODES}, *words)
+
+    assert done.ended == set()
+    assert "No node was taken" in done.output
+
+
 def test_a_node_that_could_not_be_looked_at_keeps_what_it_has(tmp_path: Path) -> None:
     done = run(tmp_path, {node: {} for node in NODES}, "-e", "blind=node-1")
 

@@ -8,7 +8,7 @@ import pytest
 
 from playbooks.action_plugins import site_arguments
 from playbooks.callback_plugins.site_summary import Node, failure, table
-from playbooks.filter_plugins.site_batches import batches
+from playbooks.filter_plugins.site_batches import batches, namesakes
 
 SPECS: dict[str, site_arguments.Spec] = {
     "host_tuning": {
@@ -42,6 +42,31 @@ def test_a_node_that_is_left_out_makes_no_batch_of_its_own() -> None:
 
 def test_no_nodes_make_no_batch() -> None:
     assert batches([], {}) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "hostnames", "clusters", "same"),
+    [
+        (["", ""], ["gpu-1", "GPU-1"], ["", ""], "a, b are all the node gpu-1."),
+        (["gpu-1", "gpu-1"], ["", ""], ["", ""], "a, b are all the node gpu-1."),
+        (["gpu-1", ""], ["x", "gpu-1"], ["", ""], "a, b are all the node gpu-1."),
+        (["", "gpu-2"], ["gpu-1", "gpu-1"], ["", ""], ""),
+        (["", ""], ["gpu-1", "gpu-1"], ["one", "two"], ""),
+        (["", ""], ["", ""], ["", ""], ""),
+    ],
+)
+def test_two_names_of_one_node_are_found(
+    names: list[str], hostnames: list[str], clusters: list[str], same: str
+) -> None:
+    asked = {node: {"name": names[at], "cluster": clusters[at]} for at, node in enumerate("ab")}
+    read = {
+        node: {"machine_facts": {"hostname": hostnames[at]}} if hostnames[at] else {} for at, node in enumerate("ab")
+    }
+
+    found = " ".join(namesakes(["a", "b"], asked, read))
+
+    assert found.startswith(same)
+    assert bool(found) == bool(same)
 
 
 def test_variables_of_others_are_left_alone() -> None:
@@ -138,6 +163,32 @@ def test_the_summary_says_of_each_node_what_happened_and_what_was_skipped() -> N
         "gpu-2   failed       Write the file: no",
         "gpu-3   not begun    because of gpu-2",
     ]
+
+
+def test_the_summary_says_what_to_do_about_what_waits_and_says_nothing_twice() -> None:
+    limits = {"severity": "error", "what": "kubelet lacks limits.", "fix": "Drain the node."}
+    cordoned = {"severity": "warning", "what": "The node is cordoned.", "fix": "Run kubectl uncordon."}
+    runtime = {"status": "waiting", "why": "kubelet lacks limits.", "findings": [limits]}
+    no_label = {"status": "waiting", "why": "no label while container_runtime: kubelet lacks limits.", "findings": []}
+    own = {**no_label, "why": "no label while The node is cordoned.", "findings": [cordoned]}
+    nodes = {
+        "gpu-1": Node(begun=True, reports={"container_runtime": runtime, "node_profile": no_label}),
+        "gpu-2": Node(begun=True, reports={"container_runtime": runtime, "node_profile": own}),
+        "gpu-3": Node(begun=True, reports={"node_profile": own}),
+    }
+
+    assert table(nodes) == [
+        "gpu-1  waiting      container_runtime: kubelet lacks limits. Fix: Drain the node.",
+        "gpu-2  waiting      container_runtime: kubelet lacks limits. Fix: Drain the node."
+        " node_profile: The node is cordoned. Fix: Run kubectl uncordon.",
+        "gpu-3  waiting      node_profile: no label while The node is cordoned. Fix: Run kubectl uncordon.",
+    ]
+
+
+def test_a_run_that_changes_nothing_calls_no_node_failed_that_is_only_not_as_asked() -> None:
+    bare = Node(begun=True, reports={"host_tuning": {"status": "failed", "why": "somaxconn is 128."}})
+
+    assert table({"gpu-1": bare}, checking=True) == ["gpu-1  not yet      host_tuning: somaxconn is 128."]
 
 
 @pytest.mark.parametrize(
