@@ -16,6 +16,7 @@ from tests.roles.host_tuning_node import KERNEL, node, refusals, tuned
         ({"tcp_buffer_floor": 4194304}, "host_tuning_tcp_buffer_floor is 4194304"),
         ({"tcp_buffer_cap": 1048576}, "host_tuning_tcp_buffer_cap is 1048576"),
         ({"rtt_ms": 0}, "host_tuning_rtt_ms is 0"),
+        ({"rtt_ms": "nan"}, "host_tuning_rtt_ms is nan"),
         ({"link_mbit": -1}, "host_tuning_link_mbit is -1"),
         ({"interface": "bond0"}, "host_tuning_interface is bond0, which this node does not have. It has eth0, lo"),
     ],

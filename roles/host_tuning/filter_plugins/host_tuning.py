@@ -16,8 +16,8 @@ BYTES_PER_MBIT_MS = 125
 
 def tcp_buffer(link_mbit: float, rtt_ms: float, floor: int, cap: int) -> int:
     """Maximum of a TCP buffer in bytes: the bandwidth-delay product's need, between ``floor`` and ``cap``."""
-    need = int(BUFFER_PER_BDP * BYTES_PER_MBIT_MS * link_mbit * rtt_ms)
-    return min(max(need, floor), cap)
+    need = BUFFER_PER_BDP * BYTES_PER_MBIT_MS * link_mbit * rtt_ms
+    return int(min(cap, max(floor, need)))  # in this order also for a time that is no number, which the rules refuse
 
 
 def sysctl_plan(
