@@ -19,8 +19,11 @@ def read_text(path: Path) -> str | None:
 
 def read_record(path: Path) -> dict[str, Any]:
     """A role's record, empty where there is none. Raises ValueError for one that was damaged."""
+    text = read_text(path)
+    if text is None:
+        return {}
     try:
-        record = json.loads(read_text(path) or "{}")
+        record = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}). {REMEDY}") from error
     if isinstance(record, dict):
