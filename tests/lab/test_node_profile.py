@@ -131,6 +131,20 @@ def test_a_name_that_the_cluster_does_not_know_is_refused_by_its_variable(folder
     assert "has no node elsewhere. Give the node's name in machine_node_name" in refused.output
 
 
+@pytest.mark.parametrize("point", ["withdraw", "reset"])
+def test_a_label_is_kept_with_all_that_it_promises_where_the_cluster_given_does_not_have_the_node(
+    folder: Path, point: str
+) -> None:
+    profile(folder, CONTENT)
+
+    refused = play(folder, NODE, "node_profile", point, machine_node_name="elsewhere")
+
+    assert not refused.succeeded
+    assert "the cluster of machine_kubeconfig has no such node" in " ".join(refused.output.split())
+    assert metadata("labels").keys() == PROMISE
+    assert json.loads(execute(NODE.name, "cat", contract.NODE_PROFILE_FILE))["labelled"]
+
+
 def test_reset_leaves_nothing_on_the_node_object_and_no_profile(folder: Path) -> None:
     profile(folder, CONTENT)
 
