@@ -5,6 +5,8 @@ Runs of ansible-playbook on this machine under several names; the roles' own wor
 
 from __future__ import annotations
 
+import configparser
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -132,6 +134,15 @@ def test_a_refused_argument_takes_no_label_and_a_node_that_is_found_unfit_by_a_r
         "node-2": "failed machine_refuse: a torn disk",
         "node-3": "done",
     }
+
+
+def test_a_node_that_dies_while_it_is_worked_on_counts_as_unreachable_after_two_minutes() -> None:
+    parser = configparser.RawConfigParser()
+    parser.read(REPO / "ansible.cfg")
+    words = shlex.split(parser["ssh_connection"]["ssh_args"])
+    options = dict(word.split("=") for word in words if "=" in word)
+
+    assert int(options["ServerAliveInterval"]) * int(options["ServerAliveCountMax"]) == 120
 
 
 def test_two_names_of_one_machine_are_refused_before_anything_is_done(tmp_path: Path) -> None:
