@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from scripts.generate import helm
-from tests.chart.rendering import Manifest, minimal, only, pod_spec, refusals, render
+from scripts.generate import files, helm
+from tests.chart.rendering import Manifest, documents, minimal, only, pod_spec, refusals, render
 
 APIS = {
     "native": "scheduling.k8s.io/v1beta1/PodGroup",
@@ -47,6 +50,11 @@ def test_a_native_gang_is_a_field_of_the_pods() -> None:
     manifests = gang("native")
     assert pod_spec(manifests)["schedulingGroup"] == {"podGroupName": only(manifests, "PodGroup")["metadata"]["name"]}
     assert "schedulerName" not in pod_spec(manifests)
+
+
+def test_a_native_gang_is_preempted_whole() -> None:
+    """The pods that are left would keep their GPUs and wait; tests/lab/test_preemption.py watches the scheduler."""
+    assert only(gang("native"), "PodGroup")["spec"]["disruptionMode"] == {"all": {}}
 
 
 def test_pods_of_a_native_gang_have_the_priority_of_their_group() -> None:
@@ -111,6 +119,30 @@ def test_kueue_finds_its_queue_on_the_workload_and_goes_with_a_gang() -> None:
     assert "kueue" not in str(template(manifests))
     assert pod_spec(manifests)["schedulingGroup"] == {"podGroupName": "mnist"}
     assert "kueue" not in str(only(manifests, "Service"))
+
+
+def test_the_notes_say_where_to_read_why_a_group_waits(tmp_path: Path) -> None:
+    """Kubernetes, Volcano and scheduler-plugins each have a `podgroup`; the short name means any of them."""
+    queue = f"kubectl -n {helm.NAMESPACE} get workloads.kueue.x-k8s.io   (whether queue vision has admitted it)"
+    for mode, api in APIS.items():
+        group = f"kubectl -n {helm.NAMESPACE} describe podgroups.{api.partition('/')[0]} mnist"
+        assert note(tmp_path / mode, {"scheduling.gang": mode}) == [group]
+        both = {"scheduling.gang": mode, "scheduling.kueue.queue": "vision"}
+        assert note(tmp_path / f"{mode}-in-queue", both) == [queue, group]
+    assert note(tmp_path / "none", {}) == []
+
+
+def note(folder: Path, changes: dict[str, Any]) -> list[str]:
+    """The lines in Helm's notes. Helm shows notes only of releases in a cluster, so an object has them here."""
+    shutil.copytree(files.CHART, folder)
+    template = '{"kind": "Note", "text": {{ include "rankzero.gang.note" . | quote }}}'
+    (folder / "templates" / "note.yaml").write_text(template, encoding="utf-8")
+    values = folder / "given.yaml"
+    values.write_text(yaml.safe_dump(minimal(changes)), encoding="utf-8")
+    apis = [part for api in helm.OPTIONAL_APIS for part in ("--api-versions", api)]
+    text = helm.helm("template", "mnist", folder, "--namespace", helm.NAMESPACE, "--values", values, *apis)
+    lines: list[str] = only(documents(text), "Note")["text"].split("\n")
+    return [line for line in lines if line]
 
 
 WITHOUT = {

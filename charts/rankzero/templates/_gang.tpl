@@ -30,3 +30,14 @@ scheduling.k8s.io/group-name: {{ .Release.Name | quote }}
 {{- end }}
 {{- toJson $sum }}
 {{- end }}
+
+{{/* Where to read why the release waits; empty where it waits for nobody. */}}
+{{- define "rankzero.gang.note" -}}
+{{- with .Values.scheduling.kueue.queue }}
+kubectl -n {{ $.Release.Namespace }} get workloads.kueue.x-k8s.io   (whether queue {{ . }} has admitted it)
+{{- end }}
+{{- /* In full: three schedulers have a podgroup. */}}
+{{- with get (include "rankzero.gang.apis" . | fromJson) .Values.scheduling.gang }}
+kubectl -n {{ $.Release.Namespace }} describe podgroups.{{ . | dir | dir }} {{ $.Release.Name }}
+{{- end }}
+{{- end }}
