@@ -149,6 +149,7 @@ FRAME: dict[str, Schema] = {
             "cpu": {"type": ["string", "number"], "pattern": f"^$|^auto$|{CPU}", "exclusiveMinimum": 0},
             "cpuBurst": switch(),
             "memory": text(MEMORY, optional=True),
+            "ephemeralStorage": text(MEMORY, optional=True),
             "guaranteed": switch(),
             "hugepages": map_of_texts(names="^(2Mi|1Gi)$", values=r"^[1-9][0-9]*(Mi|Gi|Ti)$"),
         }

@@ -103,6 +103,17 @@ def test_shared_memory_holds_what_the_data_loaders_hold(changes: dict[str, Any],
     assert volumes(render(minimal(changes)))["shm"] == {"emptyDir": {"medium": "Memory", "sizeLimit": size}}
 
 
+def test_space_on_the_nodes_disk_is_requested_as_it_is_limited() -> None:
+    manifests = render(minimal({"resources.ephemeralStorage": "100Gi", "tmp.size": "50Gi", "cache.size": "50Gi"}))
+    resources = trainer(manifests)["resources"]
+    assert resources["limits"]["ephemeral-storage"] == resources["requests"]["ephemeral-storage"] == "100Gi"
+
+
+def test_a_cache_on_a_claim_does_not_count_as_space_on_the_nodes_disk() -> None:
+    cache = {"size": "50Gi", "storageClass": "local"}
+    assert render(minimal({"resources.ephemeralStorage": "10Gi", "cache": cache}))
+
+
 REMOTE = {"name": "a", "mountPath": "/data/a", "objectStorage": {"url": "s3://bucket/a"}}
 
 
@@ -173,6 +184,16 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     (
         {"shm": {"size": "1Gi", "loader": {"workers": 1, "prefetch": 1, "batch": "1Mi"}}},
         "shm.size is 1Gi and shm.loader is set, which makes the size: remove one of them",
+    ),
+    (
+        {
+            "resources.ephemeralStorage": "10Gi",
+            "tmp.size": "4Gi",
+            "cache.size": "4Gi",
+            "datasets": [{**REMOTE, "objectStorage": {"url": "s3://b", "cacheSize": "3Gi"}}],
+        },
+        "resources.ephemeralStorage is 10Gi but tmp.size, cache.size and the caches of datasets add up to 11264Mi, so "
+        "a pod would be evicted within its own bounds: raise it or lower them",
     ),
     (
         {"shm.loader": {"workers": 1}},

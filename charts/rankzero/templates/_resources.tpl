@@ -11,6 +11,9 @@
 {{- with .memory }}
 {{- $_ := set $limits "memory" . }}
 {{- end }}
+{{- with .ephemeralStorage }}
+{{- $_ := set $limits "ephemeral-storage" . }}
+{{- end }}
 {{- range $page, $amount := .hugepages }}
 {{- $_ := set $limits (printf "hugepages-%s" $page) $amount }}
 {{- end }}

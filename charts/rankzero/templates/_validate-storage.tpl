@@ -30,6 +30,23 @@
 {{- end }}
 {{- end }}
 
+{{- with .resources.ephemeralStorage }}
+{{- $bounds := list $.Values.tmp.size }}
+{{- if not $.Values.cache.storageClass }}
+{{- $bounds = append $bounds $.Values.cache.size }}
+{{- end }}
+{{- range $.Values.datasets }}
+{{- $bounds = append $bounds (dig "objectStorage" "cacheSize" "" .) }}
+{{- end }}
+{{- $sum := 0 }}
+{{- range compact $bounds }}
+{{- $sum = add $sum (include "rankzero.mebibytes" . | int64) }}
+{{- end }}
+{{- if gt (int64 $sum) (include "rankzero.mebibytes" . | int64) }}
+{{- $errors = append $errors (printf "resources.ephemeralStorage is %s but tmp.size, cache.size and the caches of datasets add up to %dMi, so a pod would be evicted within its own bounds: raise it or lower them" . $sum) }}
+{{- end }}
+{{- end }}
+
 {{- with .shm }}
 {{- if and .size .loader }}
 {{- $errors = append $errors (printf "shm.size is %s and shm.loader is set, which makes the size: remove one of them" .size) }}
