@@ -20,7 +20,7 @@ from ansible.plugins.action import ActionBase
 REPO = Path(__file__).parents[2]
 PLAYBOOKS = "the playbooks"
 SIMILAR_PREFIX = 0.9
-"""How alike a variable without a role's prefix must be to an argument to count as a slip of the pen."""
+"""How alike a variable must be, unless it begins as only a role's do, to an argument to count as a slip of the pen."""
 INTERRUPTING = ("_restart_ok", "_reboot_ok", "drain_ok")
 """How the names of arguments end that allow to interrupt what runs; other permissions make no node wait for another."""
 NODES_NAMED = 3
@@ -48,7 +48,9 @@ def unknown(names: Iterable[str], specs: Mapping[str, Spec]) -> list[str]:
     sentences = []
     for name in names:
         owner = next((role for role in specs if name.startswith(f"{role}_")), "")
-        if name in known or not (owner or difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR_PREFIX)):
+        # Others have variables that begin with a plain word, such as machine_type or drain_hook.
+        ours = "_" in owner or difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR_PREFIX)
+        if name in known or not ours:
             continue
         closest = difflib.get_close_matches(name, known, n=1)
         meant = f" Did you mean {closest[0]}?" if closest else ""

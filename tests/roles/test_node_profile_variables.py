@@ -103,6 +103,17 @@ def test_named_interfaces_carry_training_instead_of_that_of_the_default_route() 
     assert on(facts, "__node_profile_network.interfaces", node_profile_interfaces=[name]) == [name]
 
 
+@pytest.mark.parametrize(("before", "lost"), [("8", False), ("4", False), ("9", True), (None, False)])
+def test_a_gpu_that_was_there_when_the_node_was_labelled_is_missed(before: str | None, lost: bool) -> None:
+    facts = load(DGX)
+    labels = {contract.LABEL_GPU_COUNT: before} if before else {}
+    live = {"text": "", "object": {"labels": labels, "annotations": {}}}
+
+    obstacles = on(facts, "__node_profile_obstacles", __node_profile_live=live)
+
+    assert obstacles == (["The node has 8 GPUs, and had 9 when it was labelled."] if lost else [])
+
+
 def test_what_is_there_already_is_not_written_again() -> None:
     facts = load(DGX)
     live = {

@@ -103,6 +103,13 @@ def test_what_is_done_once_for_all_nodes_is_asked_for_once(
     assert [words in sentence for sentence in found] == ([True] if words else [])
 
 
+def test_a_plain_word_at_the_beginning_does_not_make_a_variable_the_role_s() -> None:
+    specs = site_arguments.load_specs()
+
+    assert site_arguments.unknown(["machine_type", "drain_hook", "rdma_vlan", "preflight_done"], specs) == []
+    assert len(site_arguments.unknown(["machine_kubeconfg", "drain_timeouts", "rdma_hca", "preflight_gpu"], specs)) == 4
+
+
 def test_every_permission_to_interrupt_a_node_is_found_in_any_spelling_of_yes_and_no_other() -> None:
     valid, sentences = site_arguments.checked({"drain_ok": "yes", "container_runtime_restart_ok": "false"}, SPECS)
 
