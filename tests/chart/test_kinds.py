@@ -207,6 +207,17 @@ def test_an_ended_run_stays_unless_a_time_is_given(kind: str, path: list[str]) -
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
+        {"workload.kind": "PyTorchJob", "nodes": 2, "resources": {"guaranteed": True, "cpu": 8, "memory": "8Gi"}},
+        "workload.kind is PyTorchJob but resources.guaranteed is true, and the operator adds an init container to the "
+        "workers whose limits are not its requests, so that no CPU is pinned: "
+        "set resources.guaranteed to false or workload.kind to StatefulSet or Job",
+    ),
+    (
+        {"workload.kind": "PyTorchJob", "nodes": 2, "hami.enabled": True},
+        "workload.kind is PyTorchJob but hami.enabled is true, and HAMi loses track of the cards of its workers, to "
+        "which the operator adds an init container: set workload.kind to StatefulSet or Job",
+    ),
+    (
         {"workload.kind": "Pod", "nodes": 2},
         "workload.kind is Pod but nodes is 2, and a Pod is one: set nodes to 1 or workload.kind to StatefulSet or Job",
     ),
