@@ -1,82 +1,76 @@
-"""Compares an object with the Kubernetes API's own types, as the official client was generated from them."""
+"""Compares an object with the types of the Kubernetes API, in each version that kubernetes-validate knows."""
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator
-from typing import Any
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
 
-from kubernetes import client
+import jsonschema
+from referencing import Registry, Resource
 
 from tests.chart import custom_resources
 
-MODELS = {
-    "ConfigMap": "V1ConfigMap",
-    "Job": "V1Job",
-    "NetworkPolicy": "V1NetworkPolicy",
-    "PersistentVolumeClaim": "V1PersistentVolumeClaim",
-    "Pod": "V1Pod",
-    "PodDisruptionBudget": "V1PodDisruptionBudget",
-    "PodGroup": "V1beta1PodGroup",
-    "Role": "V1Role",
-    "RoleBinding": "V1RoleBinding",
-    "Service": "V1Service",
-    "ServiceAccount": "V1ServiceAccount",
-    "StatefulSet": "V1StatefulSet",
-}
-PLAIN = {"str": str, "int": int, "bool": bool, "float": float, "object": object}
-QUANTITIES = ("limits", "requests")
+SCHEMAS = resources.files("kubernetes_validate") / "kubernetes-json-schema"
+OLDEST, NEWEST = 28, 37
+"""Minor versions of Kubernetes 1: the least in Chart.yaml, and the lab's."""
 
 
-def problems(manifest: dict[str, Any]) -> list[str]:
-    """Keys that the API does not know and values of another type, each with its path.
+class Part(NamedTuple):
+    """An object that is Kubernetes' own, or what in another is."""
+
+    name: str
+    group: str
+    version: str
+    kind: str
+    value: Any
+
+
+def problems(manifest: dict[str, Any], minor: int = NEWEST) -> list[str]:
+    """Keys that this version of the API does not know and values that it refuses, each with its path.
 
     Of kinds that are not Kubernetes' own only the parts that are.
     """
     if custom_resources.known(manifest):
         return custom_resources.problems(manifest)
+    return [problem for part in _parts(manifest) for problem in _problems(part, minor)]
+
+
+def _problems(part: Part, minor: int) -> Iterator[str]:
+    definitions = _definitions(minor)
+    name = f"io.k8s.api.{part.group}.{part.version}.{part.kind}"
+    if name not in definitions.contents["$defs"]:
+        yield f"{part.name} is unknown in {part.version} of {part.group}"
+        return
+    for error in _validator(minor, name).iter_errors(part.value):
+        yield f"{'.'.join(map(str, (part.name, *error.absolute_path)))}: {error.message}"
+
+
+def _parts(manifest: dict[str, Any]) -> Iterator[Part]:
     match manifest["kind"]:
         case "PyTorchJob":
-            roles = manifest["spec"]["pytorchReplicaSpecs"].items()
-            parts = [(spec["template"], "V1PodTemplateSpec", role) for role, spec in roles]
+            for role, spec in manifest["spec"]["pytorchReplicaSpecs"].items():
+                yield Part(role, "core", "v1", "PodTemplateSpec", spec["template"])
         case "TrainingRuntime":
-            jobs = manifest["spec"]["template"]["spec"]["replicatedJobs"]
-            parts = [(job["template"], "V1JobTemplateSpec", job["name"]) for job in jobs]
+            for job in manifest["spec"]["template"]["spec"]["replicatedJobs"]:
+                yield Part(job["name"], "batch", "v1", "JobTemplateSpec", job["template"])
         case "TrainJob":
-            parts = []
+            pass
         case kind:
-            parts = [(manifest, MODELS[kind], kind)]
-    return [problem for part in parts for problem in _check(*part)]
+            group, _, version = manifest["apiVersion"].rpartition("/")
+            yield Part(kind, group.partition(".")[0] or "core", version, kind, manifest)
 
 
-def _check(value: Any, kind: str, path: str) -> Iterator[str]:
-    container = re.fullmatch(r"(List\[|Dict\[str, )(.+)\]", kind)
-    if container:
-        wanted = list if container[1] == "List[" else dict
-        if not isinstance(value, wanted):
-            yield f"{path} is {value!r}, not a {wanted.__name__}"
-            return
-        pairs = enumerate(value) if isinstance(value, list) else value.items()
-        for key, item in pairs:
-            yield from _check(item, container[2], f"{path}[{key}]")
-    elif kind in PLAIN:
-        if not isinstance(value, PLAIN[kind]) and not (_is_quantity(path) and isinstance(value, int)):
-            yield f"{path} is {value!r}, not {kind}"
-    else:
-        yield from _check_model(value, getattr(client, kind), path)
+@cache
+def _validator(minor: int, name: str) -> jsonschema.Draft202012Validator:
+    definitions = _definitions(minor)
+    reference = {"$ref": f"{definitions.id()}#/$defs/{name}"}
+    return jsonschema.Draft202012Validator(reference, registry=definitions @ Registry())
 
 
-def _check_model(value: Any, model: Any, path: str) -> Iterator[str]:
-    if not isinstance(value, dict):
-        yield f"{path} is {value!r}, not a mapping"
-        return
-    kinds = {key: model.openapi_types[name] for name, key in model.attribute_map.items()}
-    for key, item in value.items():
-        if key in kinds:
-            yield from _check(item, kinds[key], f"{path}.{key}")
-        else:
-            yield f"{path}.{key} is unknown"
-
-
-def _is_quantity(path: str) -> bool:
-    return path.rpartition("[")[0].rpartition(".")[2] in QUANTITIES
+@cache
+def _definitions(minor: int) -> Resource[Any]:
+    text = (SCHEMAS / f"v1.{minor}.0-local-strict" / "_definitions.json").read_text(encoding="utf-8")
+    return Resource.from_contents(json.loads(text))
