@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -71,8 +72,14 @@ def judged(example: Example) -> list[Change]:
 
 def rendered(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The objects of the scenario with settings on top."""
-    extra = [word for key, value in settings.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
-    return [found for found in yaml.safe_load_all(helm.template(golden.RELEASE, SCENARIO, extra)) if found]
+    words = tuple(word for key, value in settings.items() for word in ("--set-json", f"{key}={json.dumps(value)}"))
+    return [found for found in yaml.safe_load_all(_manifest(words)) if found]
+
+
+@functools.cache
+def _manifest(words: tuple[str, ...]) -> str:
+    """Most examples change the same release."""
+    return helm.template(golden.RELEASE, SCENARIO, words)
 
 
 def _outcome(changes: list[Change]) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from tests.chart.rendering import minimal, render
 def release(changes: dict[str, Any], *, name: str = "mnist", title: str = "", chart: str = "rankzero 1") -> Release:
     values = minimal(changes)
     whole = overlaid(load_values(files.VALUES), values)
-    return Release(name, title or name, chart, whole, render(values, release=name))
+    return Release(name, title or name, chart, values, whole, render(values, release=name))
 
 
 def told(before: Release, after: Release) -> tuple[int, list[str]]:
@@ -78,6 +78,19 @@ def test_another_chart_is_a_difference_that_may_do_nothing() -> None:
     assert lines[-1] == "  nothing: all objects stay as they are"
 
 
+def test_defaults_of_another_chart_are_named_apart_from_the_values_that_somebody_has_set() -> None:
+    """A new chart has new keys, and nobody has asked for those."""
+    before, after = release({}), release({"train.epochs": 5}, chart="rankzero 2")
+    after.values["newSection"] = {"enabled": False}
+    _, lines = told(before, after)
+    assert lines[1:3] == ["values", "  train.epochs: not set -> 5"]
+    assert "defaults of the chart: newSection" in lines
+
+
+def test_a_value_that_is_set_to_what_was_the_default_is_no_difference() -> None:
+    assert told(release({}), release({"nodes": 1}))[0] == contract.EXIT_OK
+
+
 def test_a_long_value_is_cut_for_people_and_whole_for_programs() -> None:
     document = diff.compare(release({}), release({"launch.args": ["x" * 500]}))
     assert max(map(len, diff.lines(document))) < 300
@@ -123,7 +136,7 @@ def test_helms_own_words_are_passed_on(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     status, text = said(capsys, "mnist", "mnist-b")
     assert status == 1
-    assert text.startswith("rankzero: `helm get metadata mnist`: Error: ")
+    assert text.startswith("rankzero: `helm history mnist`: Error: ")
     assert "Traceback" not in text
 
 

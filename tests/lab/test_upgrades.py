@@ -134,6 +134,8 @@ def test_an_upgrade_a_refused_one_a_rollback_and_a_reinstall_all_go_on_from_the_
             release.upgrade("train.logEverySteps=2", smaller)
         training.wait_for_step(training.step() + 10)
         assert training.uids() == uids
+        # Revision 3 is Helm's newest, and nowhere but in its records.
+        assert diff(release.namespace, NAME, f"{NAME}@2")[0] == contract.EXIT_OK
 
         # back to the first
         step = training.step()

@@ -47,7 +47,9 @@ def show(first: str, second: str, namespace: str, chart: str, options: Sequence[
 
 def compare(before: Release, after: Release) -> Document:
     """All that differs. Effects are those of going from one to the other, so two releases have none."""
-    values = _pairs(before.values, after.values)
+    given = helm.overlaid(before.given, after.given)
+    values = _pairs(_part(before.values, given), _part(after.values, given))
+    all_values = [one["key"] for one in _pairs(before.values, after.values)]
     known = {one["key"] for one in values}
     settings = [one for one in _pairs(_settings(before), _settings(after)) if one["key"] not in known]
     changes = effects(before.objects, after.objects) if before.name == after.name else []
@@ -56,6 +58,7 @@ def compare(before: Release, after: Release) -> Document:
         "to": {"title": after.title, "chart": after.chart},
         "is_one_release": before.name == after.name,
         "values": values,
+        "defaults": [key for key in all_values if key not in known],
         "image": _pairs(_images(before), _images(after)),
         "settings": settings,
         "effects": [
@@ -69,7 +72,7 @@ def status(document: Document) -> int:
     """The exit status for a comparison."""
     if any(one["effect"] in {Effect.LOSS, Effect.REFUSED, Effect.IGNORED} for one in document["effects"]):
         return contract.EXIT_NOT_BY_UPGRADE
-    parts = ("values", "image", "settings", "effects")
+    parts = ("values", "defaults", "image", "settings", "effects")
     differs = any(document[part] for part in parts) or document["from"]["chart"] != document["to"]["chart"]
     return contract.EXIT_DIFFERENT if differs else contract.EXIT_OK
 
@@ -90,6 +93,8 @@ def lines(document: Document) -> list[str]:
                 heading,
                 *(f"  {one['key']}: {_told(one, 'from')} -> {_told(one, 'to')}" for one in document[part]),
             ]
+    if document["defaults"]:
+        said.append(f"defaults of the chart: {_some(document['defaults'])}")
     if document["is_one_release"]:
         said += ["what it does", *(_effect(one) for one in document["effects"])]
         if not document["effects"]:
@@ -99,9 +104,21 @@ def lines(document: Document) -> list[str]:
 
 def _effect(one: Document) -> str:
     fields = [re.sub(r"^spec\.(template\.(spec\.)?)?", "", field) for field in one["fields"]]
-    shown = fields[:FIELDS_SHOWN] + ([f"{len(fields) - FIELDS_SHOWN} more"] if len(fields) > FIELDS_SHOWN else [])
-    where = f" ({', '.join(shown)})" if shown else ""
+    where = f" ({_some(fields)})" if fields else ""
     return f"  {one['effect']}: {one['object']}{where}" + (f"; {one['advice']}" if one["advice"] else "")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few."""
+    more = len(names) - FIELDS_SHOWN
+    return ", ".join([*names[:FIELDS_SHOWN], *([f"{more} more"] if more > 0 else [])])
+
+
+def _part(values: Any, given: Any) -> Any:
+    """Of the values those that were given; the others are the chart's own."""
+    if not isinstance(values, dict) or not isinstance(given, dict):
+        return values
+    return {key: _part(values[key], below) for key, below in given.items() if key in values}
 
 
 def _parsed(text: str) -> tuple[str, int]:

@@ -19,16 +19,23 @@ from rankzero.errors import HelmError
 WITHIN = 120.0
 """Seconds for one call; an upgrade that is only tried may fetch its chart from a registry."""
 
+DEPLOYED = "deployed"
+"""What Helm calls the revision whose objects are in the cluster."""
+
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Release:
-    """One state of a release: ``values`` with the chart's defaults in them, ``objects`` as they were rendered."""
+    """One state of a release: ``values`` with the chart's defaults in them, ``objects`` as they were rendered.
+
+    ``given`` are the values without the defaults.
+    """
 
     name: str
     title: str
     chart: str
+    given: Document
     values: Document
     objects: list[Document]
 
@@ -38,11 +45,13 @@ def installed(name: str, namespace: str, revision: int = 0) -> Release:
 
     Raises :class:`HelmError` where there is none or the API refuses.
     """
-    where = [name, *_namespace(namespace), *(["--revision", str(revision)] if revision else [])]
+    where = [name, *_namespace(namespace), "--revision", str(revision or _deployed(name, namespace))]
     about = json.loads(_helm("get", "metadata", *where, "--output", "json"))
-    values = json.loads(_helm("get", "values", *where, "--all", "--output", "json"))
+    given, values = (
+        json.loads(_helm("get", "values", *where, *options, "--output", "json")) or {} for options in ([], ["--all"])
+    )
     objects = _objects(_helm("get", "manifest", *where))
-    return Release(name, f"{name}, revision {about['revision']}", _chart(about), values or {}, objects)
+    return Release(name, f"{name}, revision {about['revision']}", _chart(about), given, values, objects)
 
 
 def upgraded(name: str, namespace: str, chart: str, options: Sequence[str]) -> Release:
@@ -52,10 +61,17 @@ def upgraded(name: str, namespace: str, chart: str, options: Sequence[str]) -> R
     """
     words = ["upgrade", name, chart, *_namespace(namespace), *options, "--dry-run=server", "--output", "json"]
     made = json.loads(_helm(*words))
-    values = overlaid(made["chart"]["values"] or {}, made.get("config") or {})
-    return Release(
-        name, f"{name} after the upgrade", _chart(made["chart"]["metadata"]), values, _objects(made["manifest"])
-    )
+    given = made.get("config") or {}
+    values = overlaid(made["chart"]["values"] or {}, given)
+    chart_, objects = _chart(made["chart"]["metadata"]), _objects(made["manifest"])
+    return Release(name, f"{name} after the upgrade", chart_, given, values, objects)
+
+
+def _deployed(name: str, namespace: str) -> int:
+    """The revision that runs: not the newest one where that was refused. The newest where none runs."""
+    history = json.loads(_helm("history", name, *_namespace(namespace), "--output", "json"))
+    running = [one["revision"] for one in history if one["status"] == DEPLOYED]
+    return int(max(running or [one["revision"] for one in history]))
 
 
 def _chart(metadata: Document) -> str:
@@ -92,7 +108,7 @@ def _helm(*words: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise HelmError(f"`helm {words[0]}` did not end within {WITHIN:g} s", hint="try `helm list`") from error
     if done.returncode:
-        command = " ".join(words[:3] if words[0] == "get" else words[:2])
+        command = " ".join(words[: 3 if words[0] == "get" else 2])
         raise HelmError(f"`helm {command}`: {done.stderr.strip()}", hint=_hint(done.stderr))
     return done.stdout
 
