@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,7 +104,18 @@ def test_a_branch_and_what_is_not_there_are_refused(repository: Repository, tmp_
     assert caught.value.exit_code == contract.EXIT_USAGE
 
 
-def test_a_repository_that_cannot_be_reached_is_worth_another_try(tmp_path: Path) -> None:
+def test_a_repository_that_is_reached_a_moment_later_is_fetched(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod's network may need a moment."""
+    away = repository.folder.rename(tmp_path / "away")
+    monkeypatch.setattr(fetch, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(time, "sleep", lambda _: away.exists() and away.rename(repository.folder))
+    assert fetch.fetch(repository.url, "v1", tmp_path / "code", NONE) == repository.first
+
+
+def test_a_repository_that_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "PAUSES", (0.0,))
     with pytest.raises(PreflightError, match="cannot fetch file:///no/such/repository") as caught:
         fetch.fetch("file:///no/such/repository", "v1", tmp_path / "code", NONE)
     assert caught.value.exit_code == contract.EXIT_PREFLIGHT

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +26,10 @@ SSH_KEY, KNOWN_HOSTS = "ssh-privatekey", "known_hosts"
 """Keys of a Secret of type kubernetes.io/ssh-auth; the second is customary."""
 SAID = 2000
 """Last characters of what git said that an error repeats."""
+PAUSES = (2.0, 5.0, 15.0)
+"""Seconds between tries to reach the repository: a pod's network may need a moment, and a Job's pod has one life."""
+FINAL = ("Authentication failed", "could not read Username", "Permission denied", "Host key verification failed")
+"""What git says where another try would end the same."""
 
 
 def fetch(repository: str, revision: str, folder: Path, credentials: Path) -> str:
@@ -82,24 +87,32 @@ class Git:
 
 def _obtain(git: Git, repository: str, wanted: str) -> None:
     """Fetch one commit without its history; with all of it from a server that does not hand out single commits."""
-    try:
-        git.run("fetch", "--quiet", "--depth=1", "--no-tags", "--", repository, wanted)
-    except PreflightError as error:
-        if "couldn't find remote ref" in error.message:
-            raise ConfigError(
-                f"{repository} has no {wanted.removeprefix('refs/tags/')}",
-                hint="code.git.revision is a full commit hash or a tag that has been pushed; a branch is none",
-            ) from error
-        if "not our ref" not in error.message and "unadvertised object" not in error.message:
-            raise PreflightError(
-                f"cannot fetch {repository}: {error.message}",
-                hint="look at the address, at what the pod may reach, and at code.git.secret",
-            ) from error
-        git.run("fetch", "--quiet", "--", repository, "+refs/*:refs/fetched/*")
-        if not git.has(wanted):
-            raise ConfigError(
-                f"{repository} has no commit {wanted}", hint="push it, or correct code.git.revision"
-            ) from error
+    for pause in (*PAUSES, None):
+        try:
+            git.run("fetch", "--quiet", "--depth=1", "--no-tags", "--", repository, wanted)
+        except PreflightError as error:
+            if "couldn't find remote ref" in error.message:
+                raise ConfigError(
+                    f"{repository} has no {wanted.removeprefix('refs/tags/')}",
+                    hint="code.git.revision is a full commit hash or a tag that has been pushed; a branch is none",
+                ) from error
+            if "not our ref" in error.message or "unadvertised object" in error.message:
+                _obtain_all(git, repository, wanted)
+                return
+            if pause is None or any(words in error.message for words in FINAL):
+                raise PreflightError(
+                    f"cannot fetch {repository}: {error.message}",
+                    hint="look at the address, at what the pod may reach, and at code.git.secret",
+                ) from error
+            time.sleep(pause)
+        else:
+            return
+
+
+def _obtain_all(git: Git, repository: str, wanted: str) -> None:
+    git.run("fetch", "--quiet", "--", repository, "+refs/*:refs/fetched/*")
+    if not git.has(wanted):
+        raise ConfigError(f"{repository} has no commit {wanted}", hint="push it, or correct code.git.revision")
 
 
 def access(repository: str, credentials: Path, private: Path) -> dict[str, str]:
