@@ -86,8 +86,8 @@ def _told(role: str, report: Mapping[str, Any], *, alone: bool) -> str:
 def failure(task: str, message: object) -> str:
     """One line on a task that failed; the roles give several sentences as a list."""
     text = " ".join((" ".join(map(str, message)) if isinstance(message, list) else str(message)).split())
-    fix = next((f" Fix: {advice}" for pattern, advice in FIXES.items() if re.search(pattern, text)), "")
-    return f"{task}: {text}{fix}"
+    fix = next((f". Fix: {advice}" for pattern, advice in FIXES.items() if re.search(pattern, text)), "")
+    return f"{task}: {text.rstrip('.') if fix else text}{fix}"
 
 
 def table(nodes: Mapping[str, Node], *, checking: bool = False) -> list[str]:

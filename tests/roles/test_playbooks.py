@@ -6,6 +6,7 @@ Runs of ansible-playbook on this machine under several names; the roles' own wor
 from __future__ import annotations
 
 import configparser
+import re
 import shlex
 import shutil
 import sys
@@ -268,6 +269,15 @@ def test_a_run_without_the_nodes_that_were_meant_fails(
     assert done.status == 2
     assert done.begun == []
     assert sentence in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("words", [[], ["--limit", "node-1"]])
+def test_an_inventory_that_is_not_there_fails_the_run(tmp_path: Path, words: list[str]) -> None:
+    """With --limit Ansible itself would have nobody to do anything for, and end well."""
+    done = ansible_playbook(PLAYBOOKS / "site.yml", tmp_path / "nodes.yml", *words)
+
+    assert done.status != 0
+    assert re.search(r"the inventory has no node .*with -i\.", " ".join(done.output.split()))
 
 
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("waiting", 2)])
