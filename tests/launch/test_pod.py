@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,18 @@ def test_a_small_shared_memory_is_a_warning(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(preflight, "SHM", "/dev")  # not a mock of statvfs: a real, small file system
     monkeypatch.setattr(preflight, "DEFAULT_SHM", 2**62)
     assert "set shm.size" in preflight.check(RunConfig(launch=LaunchConfig(script=str(SCRIPT))), identity(tmp_path))[0]
+
+
+def test_few_open_files_are_a_warning_that_names_who_grants_more(tmp_path: Path) -> None:
+    """Known failure B20: containerd 2 leaves systemd's 1024."""
+    config = RunConfig(launch=LaunchConfig(script=str(SCRIPT)))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert "LimitNOFILE" not in str(preflight.check(config, identity(tmp_path)))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        assert "may open only 1024 files" in preflight.check(config, identity(tmp_path))[-1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_the_interface_is_the_one_that_owns_the_address() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import tempfile
@@ -17,6 +18,8 @@ from rankzero.launch.identity import Identity
 SHM = "/dev/shm"  # noqa: S108 -- not a temporary file of ours
 DEFAULT_SHM = 64 * 2**20
 """Bytes of /dev/shm where nobody asked for more; data loader workers die of it with a bus error."""
+LEAST_FILES = 4096
+"""Open files below which groups run into the limit: systemd grants 1024 where nobody says otherwise."""
 
 
 def check(config: RunConfig, identity: Identity) -> list[str]:
@@ -87,6 +90,20 @@ def _fabric_warnings(config: RunConfig) -> list[str]:
 
 
 def _warnings() -> list[str]:
+    return [*_shm_warnings(), *_file_warnings()]
+
+
+def _file_warnings() -> list[str]:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files >= LEAST_FILES or files == resource.RLIM_INFINITY:
+        return []
+    return [
+        f"this pod may open only {files} files and connections: many ranks and data loader workers need more; no value "
+        "of a pod sets it, the container runtime of the nodes does (LimitNOFILE, as the role container_runtime sets it)"
+    ]
+
+
+def _shm_warnings() -> list[str]:
     try:
         shm = os.statvfs(SHM)
     except OSError:
