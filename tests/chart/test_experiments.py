@@ -19,7 +19,8 @@ EXPERIMENTS = sorted((REPO / "experiments").glob("*.yaml"))
 def test_an_experiment_renders_with_an_image(path: Path, tmp_path: Path) -> None:
     manifests = render(yaml.safe_load(path.read_text(encoding="utf-8")), extra=IMAGE)
     assert [problem for manifest in manifests for problem in kubernetes_types.problems(manifest)] == []
-    assert run_config(manifests, tmp_path).launch.script
+    launch = run_config(manifests, tmp_path).launch
+    assert launch.script or launch.command
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

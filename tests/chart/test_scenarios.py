@@ -33,7 +33,7 @@ def test_there_is_no_golden_file_without_a_scenario() -> None:
 @SCENARIOS
 def test_the_launcher_loads_the_settings(scenario: Path, tmp_path: Path) -> None:
     loaded = run_config(documents(golden.render(scenario)), tmp_path)
-    assert loaded.launch.script.endswith(".py")
+    assert loaded.launch.script.endswith(".py") or loaded.launch.command
 
 
 @pytest.mark.parametrize("minor", MINORS)
