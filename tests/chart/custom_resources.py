@@ -11,9 +11,59 @@ import jsonschema
 
 from scripts.generate.frame import DURATION, KEY, LABEL_VALUE, Schema, list_of, map_of_texts, section, text, whole
 
+KUBERNETES_OWN: Schema = {"type": "object"}
+"""A type of Kubernetes itself, which kubernetes_types checks."""
+REPLICAS = section(
+    {
+        "replicas": whole(0),
+        "restartPolicy": {"enum": ["Always", "OnFailure", "Never", "ExitCode"]},
+        "template": KUBERNETES_OWN,
+    }
+)
+
 QUANTITIES = map_of_texts(".", r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$")
 
 SPECS: dict[tuple[str, str], Schema] = {
+    # kubeflow/training-operator v1.8.1, manifests/base/crds/kubeflow.org_pytorchjobs.yaml: the keys in use here
+    ("kubeflow.org/v1", "PyTorchJob"): section(
+        {
+            "nprocPerNode": text("."),
+            "runPolicy": section(
+                {
+                    "activeDeadlineSeconds": whole(1),
+                    "cleanPodPolicy": {"enum": ["All", "Running", "None"]},
+                    "ttlSecondsAfterFinished": whole(0),
+                }
+            ),
+            "pytorchReplicaSpecs": section({"Master": REPLICAS, "Worker": REPLICAS}),
+        },
+        required=("pytorchReplicaSpecs",),
+    ),
+    # kubeflow/trainer v2.2.0, manifests/base/crds: the keys in use here
+    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): section(
+        {
+            "mlPolicy": section({"numNodes": whole(1), "torch": section({})}),
+            "template": section(
+                {
+                    "spec": section(
+                        {
+                            "replicatedJobs": list_of(
+                                section({"name": text("."), "template": KUBERNETES_OWN}, required=("name", "template"))
+                            )
+                        }
+                    )
+                }
+            ),
+        },
+        required=("template",),
+    ),
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): section(
+        {
+            "runtimeRef": section({"apiGroup": text("."), "kind": text("."), "name": text(".")}, required=("name",)),
+            "trainer": section({"numNodes": whole(1), "numProcPerNode": whole(1)}),
+        },
+        required=("runtimeRef",),
+    ),
     # prometheus-operator, example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml: the keys in use here
     ("monitoring.coreos.com/v1", "PodMonitor"): section(
         {

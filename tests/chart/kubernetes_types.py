@@ -31,11 +31,10 @@ class Part(NamedTuple):
 def problems(manifest: dict[str, Any], minor: int = NEWEST) -> list[str]:
     """Keys that this version of the API does not know and values that it refuses, each with its path.
 
-    Of kinds that are not Kubernetes' own only the parts that are.
+    Of kinds that are not Kubernetes' own the parts that are, beside what their CRD says.
     """
-    if custom_resources.known(manifest):
-        return custom_resources.problems(manifest)
-    return [problem for part in _parts(manifest) for problem in _problems(part, minor)]
+    found = custom_resources.problems(manifest) if custom_resources.known(manifest) else []
+    return found + [problem for part in _parts(manifest) for problem in _problems(part, minor)]
 
 
 def _problems(part: Part, minor: int) -> Iterator[str]:
@@ -56,9 +55,7 @@ def _parts(manifest: dict[str, Any]) -> Iterator[Part]:
         case "TrainingRuntime":
             for job in manifest["spec"]["template"]["spec"]["replicatedJobs"]:
                 yield Part(job["name"], "batch", "v1", "JobTemplateSpec", job["template"])
-        case "TrainJob":
-            pass
-        case kind:
+        case kind if not custom_resources.known(manifest):
             group, _, version = manifest["apiVersion"].rpartition("/")
             yield Part(kind, group.partition(".")[0] or "core", version, kind, manifest)
 
