@@ -14,7 +14,7 @@ import rankzero
 from rankzero import contract
 from rankzero.errors import ConfigError, InternalError, RankzeroError
 
-UPGRADE_OPTIONS = {"--values": ["-f"], "--set": [], "--set-json": []}
+UPGRADE_OPTIONS = {"--values": ["-f"], "--set": [], "--set-string": [], "--set-json": [], "--set-file": []}
 """Options of `helm upgrade` that `rankzero diff` passes on, with their short forms."""
 
 
