@@ -105,6 +105,19 @@ def test_ends_and_output_are_those_of_a_fresh_interpreter(tmp_path: Path, code: 
     assert forked == plain
 
 
+def test_modules_in_the_working_directory_are_the_workers_and_not_the_spares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the folder with the user's code, and holds what it likes, also under a library's name."""
+    (tmp_path / "fractions.py").write_text("raise SystemExit('the user's own')")
+    monkeypatch.chdir(tmp_path)
+
+    async def use(spare: Spare) -> tuple[int, str]:
+        return await run(WarmStarter(spare, pytest.fail), [script(tmp_path, "import os; print(os.getcwd())")])
+
+    assert with_spare(use, preload=["fractions"], say=pytest.fail) == (0, f"{tmp_path}\n")
+
+
 def test_a_missing_script_is_an_error_of_the_worker_not_of_the_spare(tmp_path: Path) -> None:
     async def use(spare: Spare) -> list[tuple[int, str]]:
         starter = WarmStarter(spare, pytest.fail)
