@@ -81,7 +81,23 @@ def test_a_key_that_is_no_longer_asked_for_goes_back_unless_somebody_else_change
     plan = host_tuning.sysctl_plan([], {"a.ours": "2", "b.theirs": "3"}, record)
 
     assert {item["key"]: item["wanted"] for item in plan} == {"a.ours": "1", "b.theirs": "3"}
-    assert host_tuning.sysctl_record(plan) == {}
+    assert host_tuning.sysctl_record(plan).keys() == {"a.ours"}  # until it is back
+
+
+@pytest.mark.parametrize("at_least", [[9000], [9000, 9500], [9000, 1]], ids=["raised", "raised twice", "given up"])
+def test_what_was_before_outlives_runs_that_break_off_between_the_record_and_the_kernel(at_least: list[int]) -> None:
+    key = SOMAXCONN["key"]
+    record = {key: {"before": "128", "set": "8192"}}
+
+    for amount in at_least:
+        record = host_tuning.sysctl_record(
+            host_tuning.sysctl_plan([SOMAXCONN | {"at_least": amount}], {key: "8192"}, record)
+        )
+    broken_off_too = host_tuning.sysctl_record(host_tuning.sysctl_plan([], {key: "8192"}, record))
+
+    for kept in (record, broken_off_too):
+        (undone,) = host_tuning.sysctl_plan([], {key: "8192"}, kept)
+        assert undone["wanted"] == "128"
 
 
 def test_a_key_that_the_kernel_does_not_show_is_left_out_of_the_plan() -> None:

@@ -26,8 +26,9 @@ def sysctl_plan(
     """What becomes of each sysctl: its setting plus ``live``, ``before``, ``wanted`` and ``written``.
 
     A setting has either ``at_least``, which raises the last word of the value and keeps the others, or ``value``.
-    ``record`` holds for each key that the role wrote on an earlier run the values ``before`` and ``set``. A live value
-    that is no longer what the role set belongs to somebody else, and counts as the value before. ``written`` tells
+    ``record`` holds for each key that the role wrote on an earlier run the values ``before`` and ``set``, and as
+    ``earlier`` what the role had set until then. A live value that is neither of the two that the role set belongs to
+    somebody else, and counts as the value before. ``written`` tells
     whether the value goes into the role's file; a kernel that has more than is asked for keeps its own. Keys of
     ``record`` without a setting are no longer asked for and go back to what they were. Keys that the kernel does not
     show are left out.
@@ -47,7 +48,7 @@ def sysctl_plan(
 
 
 def _before(key: str, live: Mapping[str, str], record: Mapping[str, Mapping[str, str]]) -> str:
-    ours = key in record and record[key]["set"] == live[key]
+    ours = key in record and live[key] in (record[key]["set"], record[key].get("earlier"))
     return record[key]["before"] if ours else live[key]
 
 
@@ -62,8 +63,17 @@ def sysctl_values(plan: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def sysctl_record(plan: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """The record that undoes ``plan`` and lets the next run recognise its own values."""
-    return {item["key"]: {"before": item["before"], "set": item["wanted"]} for item in plan if item["written"]}
+    """The record that undoes ``plan`` and lets the next run recognise its own values.
+
+    It is written before the values are: where they then are not, what an earlier run has set is still there.
+    """
+    record = {}
+    for item in plan:
+        if item["written"] or item["live"] != item["wanted"]:
+            record[item["key"]] = {"before": item["before"], "set": item["wanted"]}
+            if item["live"] not in (item["before"], item["wanted"]):
+                record[item["key"]]["earlier"] = item["live"]
+    return record
 
 
 def harmful(settings: Sequence[Mapping[str, Any]], known: Mapping[str, int]) -> list[str]:
