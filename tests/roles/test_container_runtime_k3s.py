@@ -10,6 +10,7 @@ import yaml
 
 from roles.container_runtime.filter_plugins import container_runtime_cri as cri
 from roles.container_runtime.filter_plugins import container_runtime_k3s as k3s
+from roles.container_runtime.filter_plugins.container_runtime_containerd import reset_plan
 
 AGENT = "/var/lib/rancher/k3s/agent/etc/containerd"
 RENDERED, V2, V3 = f"{AGENT}/config.toml", f"{AGENT}/config.toml.tmpl", f"{AGENT}/config-v3.toml.tmpl"
@@ -83,8 +84,17 @@ def test_a_file_s_text_of_before_is_that_of_the_first_time_unless_somebody_else_
     other = cri.file_record(first, {"write": {"/a": "2"}, "remove": []}, {"/a": "theirs", "/b": "1"})
 
     assert first == {"/a": {"before": "0", "set": "1"}, "/b": {"before": None, "set": "1"}}
-    assert second == {"/a": {"before": "0", "set": "2"}}
+    assert second == {"/a": {"before": "0", "set": "2", "earlier": "1"}}
     assert other["/a"] == {"before": "theirs", "set": "2"}
+
+
+def test_a_file_s_text_of_before_outlives_a_run_whose_new_text_did_not_come_or_did_not_last() -> None:
+    first = cri.file_record({}, {"write": {"/a": "1", "/b": "1"}, "remove": []}, {"/a": "0"})
+    for new in ("2", "3"):
+        first = cri.file_record(first, {"write": {"/a": new, "/b": new}, "remove": []}, {"/a": "1", "/b": "1"})
+
+    assert {path: entry["before"] for path, entry in first.items()} == {"/a": "0", "/b": None}
+    assert reset_plan(first, {"/a": "1", "/b": "1"}) == {"write": {"/a": "0"}, "remove": ["/b"], "left": []}
 
 
 def test_a_broken_file_of_k3s_is_a_sentence() -> None:

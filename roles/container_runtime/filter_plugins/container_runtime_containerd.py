@@ -359,7 +359,7 @@ def reset_plan(record: Mapping[str, Mapping[str, Any]], texts: Mapping[str, str]
     changes: Table = {"write": {}, "remove": [], "left": []}
     for path, entry in sorted(record.items()):
         before = entry["before"]
-        if texts.get(path) != entry["set"]:
+        if texts.get(path) not in (entry["set"], entry.get("earlier", entry["set"])):
             changes["left"] += [path] if path in texts else []
         elif before is None:
             changes["remove"].append(path)

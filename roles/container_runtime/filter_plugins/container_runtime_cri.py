@@ -37,12 +37,14 @@ def file_record(
 ) -> dict[str, dict[str, Any]]:
     """By path, the text ``before`` (None: no file) and the one that the role has ``set``, once ``plan`` is carried out.
 
-    A file that is no longer what the role set belongs to somebody else, and counts as the text before.
+    A file that is no longer what the role set belongs to somebody else, and counts as the text before. The record is
+    written first, and a new text may not last; ``earlier`` is the one that the role had set until then.
     """
     kept = {path: dict(entry) for path, entry in record.items() if path not in plan["remove"]}
     for path, new in plan["write"].items():
-        ours = path in record and record[path]["set"] == texts.get(path)
-        kept[path] = {"before": record[path]["before"] if ours else texts.get(path), "set": new}
+        text, entry = texts.get(path), record.get(path, {})
+        ours = text is not None and text in (entry.get("set"), entry.get("earlier"))
+        kept[path] = {"before": entry["before"] if ours else text, "set": new} | ({"earlier": text} if ours else {})
     return kept
 
 
