@@ -14,17 +14,43 @@ from rankzero.launch.protocol import VERSION, Finish, Hello, Stop, receive, send
 from rankzero.launch.roster import Roster
 
 
+async def join(group: Roster, port: int, rank: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=protocol.MAX_LINE)
+    await send(writer, Hello(VERSION, "run", rank, f"pod-{rank}", f"uid-{rank}", "boot", "node", "hash", "", ""))
+    while rank not in group.peers:
+        await group.next(0.1)
+    return reader, writer
+
+
+def test_members_that_were_dismissed_are_waited_for_but_not_for_ever() -> None:
+    port = free_port()
+    group = Roster(LaunchConfig("train.py", nodes=2, rendezvous_port=port), "run", "hash", print)
+
+    async def scenario() -> None:
+        server = await group.serve()
+        (reader, quick), (_, stuck) = await join(group, port, 0), await join(group, port, 1)
+        await group.dismiss(Finish("succeeded", "", 0, ""))
+        await group.see_off(0.3)
+        assert group.peers.keys() == {0, 1}
+        while not isinstance(await receive(reader), Finish):
+            pass
+        quick.close()
+        seeing_off = asyncio.create_task(group.see_off(60))
+        while 0 in group.peers:
+            await asyncio.sleep(0)
+        assert not seeing_off.done()
+        stuck.transport.abort()
+        async with asyncio.timeout(20):
+            await seeing_off
+        server.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_member_that_does_not_read_keeps_no_message_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roster, "TELL_WITHIN", 0.3)
     port = free_port()
     group = Roster(LaunchConfig("train.py", nodes=2, rendezvous_port=port), "run", "hash", print)
-
-    async def join(rank: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=protocol.MAX_LINE)
-        await send(writer, Hello(VERSION, "run", rank, f"pod-{rank}", f"uid-{rank}", "boot", "node", "hash", "", ""))
-        while rank not in group.peers:
-            await group.next(0.1)
-        return reader, writer
 
     async def finish_heard(reader: asyncio.StreamReader) -> bool:
         while (message := await receive(reader)) is not None:
@@ -34,9 +60,9 @@ def test_a_member_that_does_not_read_keeps_no_message_from_the_others(monkeypatc
 
     async def scenario() -> bool:
         server = await group.serve()
-        _, deaf = await join(0)
+        _, deaf = await join(group, port, 0)
         deaf.transport.pause_reading()  # type: ignore[attr-defined]
-        reader, writer = await join(1)
+        reader, writer = await join(group, port, 1)
         hearing = asyncio.create_task(finish_heard(reader))
         full, took = Stop(1, "x" * 60_000, 1.0), 0.0
         while took < 0.3:  # until the connection holds no more

@@ -47,6 +47,8 @@ DUMP_WITHIN = 10.0
 """Seconds for members to collect what the ranks of a stalled attempt are doing."""
 REPORT_WITHIN = 1.5
 """Seconds within which every member with workers reports."""
+GONE_WITHIN = 5.0
+"""Seconds for the members to hear of the end and to go."""
 PROGRESS_EVERY = 2.0
 """Seconds between two writes of progress.json."""
 
@@ -131,6 +133,7 @@ class Coordinator:
         message = termination.of_failed_run(outcome.reason, self.records.attempts) if outcome.exit_code else ""
         finish = Finish(outcome.state, outcome.reason, outcome.exit_code, message)
         await self.roster.dismiss(finish)
+        await self.roster.see_off(GONE_WITHIN)
         return finish
 
     async def close_interrupted(self, *said: str, within: float) -> None:

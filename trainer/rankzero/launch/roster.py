@@ -144,6 +144,15 @@ class Roster:
             self._take(*self._queue.get_nowait())
         await self.tell_all(farewell)
 
+    async def see_off(self, within: float) -> None:
+        """Wait until the members that were dismissed have gone, for ``within`` seconds at most.
+
+        Where this process ended first, with words of theirs unread, its kernel would drop what they are still to hear.
+        """
+        deadline = time.monotonic() + within
+        while self.peers and time.monotonic() < deadline:
+            await self.next(0.1)
+
     def drop(self, peer: Peer, reason: str, *, closed: bool = False) -> None:
         """Close a member's connection, or note that it is ``closed`` already; it has to join again."""
         del self.peers[peer.rank]
