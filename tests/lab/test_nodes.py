@@ -74,11 +74,17 @@ def test_a_node_has_no_label_while_a_service_waits_for_its_limits(prepared: None
     assert labels() == before
 
 
-def test_a_node_that_fails_its_run_has_no_label(prepared: None) -> None:  # noqa: ARG001
+def test_a_refused_argument_takes_no_label_and_a_run_that_fails_does(prepared: None) -> None:  # noqa: ARG001
+    before = labels()
+    with pytest.raises(command.CommandError, match="host_tuning_somaxconn is 1"):
+        site(host_tuning_somaxconn=1)
+    refused = labels()
+
     # A value that the kernel refuses when it is written, after all rules have passed.
     extra = [{"key": "net.ipv4.tcp_keepalive_intvl", "value": "often", "reason": "a slip", "reach": "new pods"}]
 
     with pytest.raises(command.CommandError, match="tcp_keepalive_intvl"):
         site(host_tuning_extra_sysctls=extra)
 
+    assert refused == before != {}
     assert labels() == {}
