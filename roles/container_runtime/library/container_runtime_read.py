@@ -198,7 +198,7 @@ def read_toolkit(module: AnsibleModule) -> dict[str, str]:
 
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
-    record = read_record(Path(module.params["record"]))
+    record = read_record(Path(module.params["record"]), files=dict, services=list)
     drop_ins = sorted(Path(module.params["units"]).glob(f"*.service.d/{module.params['drop_in']}"))
     named = [*module.params["services"], *record.get("services", []), *map(services.service_of, drop_ins)]
     # Before the files and processes are looked at: it may wait until they have settled.

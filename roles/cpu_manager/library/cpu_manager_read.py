@@ -175,7 +175,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     folder = given.get("config-dir", params["folder"])
     drop_ins = sorted(path for path in Path(folder).glob("*.conf") if path.name != params["file"])
     configurations = [read_text(path) or "" for path in (Path(given.get("config", params["config"])), *drop_ins)]
-    record = read_record(Path(params["record"]))
+    record = read_record(Path(params["record"]), files=list)
     paths = sorted({f"{folder}/{params['file']}", *params["files"], *record.get("files", [])})
     return {
         "active": unit["ActiveState"] == "active",

@@ -63,7 +63,7 @@ def read(folder: Path, record: Path) -> dict[str, Any]:
     names = [file.name for file in files if stat.S_ISSOCK(file.lstat().st_mode)]
     alive = [name for name in names if _answers(folder / name)]
     return {
-        "record": read_record(record),
+        "record": read_record(record, labels=list),
         "kubelet": KUBELET in alive,
         "sockets": [name for name in alive if name != KUBELET],
         "dead_sockets": [name for name in names if name not in alive],

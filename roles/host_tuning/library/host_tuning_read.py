@@ -124,7 +124,7 @@ def has_module(module: AnsibleModule, name: str) -> bool:
 def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
     params = module.params
-    record = read_record(Path(params["record"]))
+    record = read_record(Path(params["record"]), asked=dict, sysctls=dict)
     sysctls = read_sysctls(sorted({*params["sysctls"], *record.get("sysctls", {})}))
     return {
         "record": record,

@@ -242,7 +242,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     given, node = module.params, Node(module)
     told = ask_gpus(["fabric.state", "persistence_mode"])
     return {
-        "record": read_record(Path(given["record"])),
+        "record": read_record(Path(given["record"]), files=list, held=list),
         "files": {path: read_text(Path(path)) for path in given["files"]},
         "unwritable": unwritable(Path(folder, "any") for folder in given["folders"]),
         "packages": node.packages(given["package_globs"]),

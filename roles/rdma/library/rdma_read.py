@@ -218,7 +218,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     """All results. Raises ValueError for a damaged record."""
     params = module.params
     return {
-        "record": read_record(Path(params["record"])),
+        "record": read_record(Path(params["record"]), installed=list, loaded=list),
         "modules_text": read_text(Path(params["modules_file"])) or "",
         "verbs": read_verbs(),
         "rdma_cm": (DEVICE_FILES / "rdma_cm").exists(),

@@ -17,8 +17,11 @@ def read_text(path: Path) -> str | None:
         return None
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """A role's record, empty where there is none. Raises ValueError for one that was damaged."""
+def read_record(path: Path, **kinds: type) -> dict[str, Any]:
+    """A role's record, empty where none is there. Raises ValueError for one that was damaged.
+
+    ``kinds`` are the types of those of its values that the role goes through, where they are there.
+    """
     text = read_text(path)
     if text is None:
         return {}
@@ -27,5 +30,8 @@ def read_record(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}). {REMEDY}") from error
     if isinstance(record, dict):
-        return record
+        odd = [name for name, kind in kinds.items() if not isinstance(record.get(name, kind()), kind)]
+        if not odd:
+            return record
+        raise ValueError(f"{path} is not what the role writes: see {', '.join(odd)} in it. {REMEDY}")
     raise ValueError(f"{path} is no JSON object. {REMEDY}")
