@@ -35,7 +35,7 @@ LABELS = "node_profile"
 LEFT_OUT = (
     "No node was taken: --tags, --skip-tags or --start-at-task have left out the choice of nodes. Run without them."
 )
-UNREACHABLE_FIX = "check ansible_host, ansible_user and the key: ssh must reach the node from here"
+UNREACHABLE_FIX = "check ansible_host, ansible_user and the key, and that the machine runs: ssh must reach it from here"
 
 
 @dataclass
