@@ -55,6 +55,7 @@ def test_the_pods_find_rank_0_by_a_name_in_the_service_of_the_release(kind: str)
     manifests = render(of_kind(kind))
     told = environment(manifests)
     assert told[contract.ENV_WORKLOAD] == f"{kind}/mnist"
+    assert only(manifests, kind)["apiVersion"] == contract.WORKLOAD_APIS[kind]
     assert told[contract.ENV_RANK0_HOST] == HOSTS[kind]
     spec = pod_spec(manifests)
     if kind == "StatefulSet":  # its controller sets host name and subdomain

@@ -204,8 +204,15 @@ LEAVE_MARGIN = 10
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
 APP_NAME = "rankzero"
-WORKLOAD_KINDS = ("StatefulSet", "Job", "Pod", "PyTorchJob", "TrainJob")
-"""Kinds of object that the pods can belong to."""
+WORKLOAD_APIS = {
+    "StatefulSet": "apps/v1",
+    "Job": "batch/v1",
+    "Pod": "v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+}
+WORKLOAD_KINDS = tuple(WORKLOAD_APIS)
+"""Kinds of object that the pods can belong to, and the versions of their APIs."""
 CONTAINER_NAME = "trainer"
 PYTORCHJOB_CONTAINER_NAME, TRAINJOB_CONTAINER_NAME = "pytorch", "node"
 """Its name where an operator finds the container by it."""

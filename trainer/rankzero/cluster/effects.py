@@ -61,7 +61,7 @@ STATEFUL_SET_MUTABLE = {
 JOB_MUTABLE = {"activeDeadlineSeconds", "backoffLimit", "maxFailedIndexes", "suspend", "ttlSecondsAfterFinished"}
 CHARTS_VERSION = ("metadata.labels.helm.sh/chart", "metadata.labels.app.kubernetes.io/version")
 """Paths that change with every version of the chart, and change nothing."""
-WORKLOADS = {"StatefulSet", "Job", "Pod", "PyTorchJob", "TrainJob"}
+WORKLOADS = set(contract.WORKLOAD_KINDS)
 TRAIN_JOB_MUTABLE = {"suspend", "runtimePatches"}
 
 

@@ -18,14 +18,7 @@ Document = dict[str, Any]
 NOT_FOUND, FORBIDDEN = 404, 403
 RUNTIME = "TrainingRuntime"
 """Holds the pods' template of a TrainJob."""
-RESOURCES = {
-    "StatefulSet": ("apps", "v1", "statefulsets"),
-    "Job": ("batch", "v1", "jobs"),
-    "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs"),
-    "TrainJob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
-    RUNTIME: ("trainer.kubeflow.org", "v1alpha1", "trainingruntimes"),
-}
-"""API group, version and plural; a Pod has no group."""
+API_VERSIONS = {**contract.WORKLOAD_APIS, RUNTIME: contract.WORKLOAD_APIS["TrainJob"]}
 OPERATORS = {"PyTorchJob", "TrainJob"}
 """Kinds that few clusters serve: who may not read them is told that there is none."""
 ENDS = {"Complete": "succeeded", "Succeeded": "succeeded", "Failed": "failed"}
@@ -69,9 +62,9 @@ def _read(api: client.ApiClient, kind: str, namespace: str, name: str) -> Docume
                 pod = core.read_namespaced_pod(name, namespace, _preload_content=False, _request_timeout=TIMEOUT)
                 found: Document = json.loads(pod.data)
                 return found
-            group, version, plural = RESOURCES[kind]
+            group, version = API_VERSIONS[kind].split("/")
             found = custom.get_namespaced_custom_object(
-                group, version, namespace, plural, name, _request_timeout=TIMEOUT
+                group, version, namespace, f"{kind.lower()}s", name, _request_timeout=TIMEOUT
             )
         except ApiException as error:
             if error.status == NOT_FOUND or (error.status == FORBIDDEN and kind in OPERATORS):

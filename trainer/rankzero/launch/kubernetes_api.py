@@ -21,15 +21,6 @@ from rankzero.errors import ClusterError, ForbiddenError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT = 10.0
-API_VERSIONS = {
-    "StatefulSet": "apps/v1",
-    "Job": "batch/v1",
-    "Pod": "v1",
-    "PyTorchJob": "kubeflow.org/v1",
-    "TrainJob": "trainer.kubeflow.org/v1alpha1",
-}
-"""Of the kinds of workload that a pod can belong to."""
-
 ACCOUNT_HINT = "the kubelet mounts it; is automountServiceAccountToken on, and is nothing mounted over it?"
 
 
@@ -68,7 +59,7 @@ class InCluster:
                 "annotations": {contract.ANNOTATION_OUTCOME: outcome},
             },
             "involvedObject": {
-                "apiVersion": API_VERSIONS.get(kind, ""),
+                "apiVersion": contract.WORKLOAD_APIS.get(kind, ""),
                 "kind": kind,
                 "name": name,
                 "namespace": self.namespace,
