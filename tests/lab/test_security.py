@@ -23,17 +23,22 @@ LEVELS = ("restricted", "baseline", "privileged")
 """From the strictest to the loosest."""
 CLAIM = {"name": "a", "mountPath": "/data/a"}
 
+NFS = {"nfs": {"server": "storage.example.com", "path": "/a"}}
+FOLDER = {"hostPath": {"path": "/srv"}}
+BUCKET = {"name": "a", "mountPath": "/data/a", "objectStorage": {"url": "s3://bucket/a"}}
+
 NEEDED: list[tuple[dict[str, Any], str]] = [
     ({"nodes": 2, "secretEnv": {"HF_TOKEN": {"secret": "hub", "key": "token"}}}, "restricted"),
     ({"datasets": [{**CLAIM, "claim": "a"}]}, "restricted"),
-    (
-        {"resources": {"gpus": 8, "cpu": 64, "memory": "1Gi", "guaranteed": True, "hugepages": {"2Mi": "2Mi"}}},
-        "restricted",
-    ),
+    ({"datasets": [BUCKET]}, "restricted"),
+    ({"code.git": {"repository": "https://git.example.com/a", "revision": "v1"}}, "restricted"),
+    ({"resources": {"cpu": 8, "memory": "1Gi", "guaranteed": True, "hugepages": {"2Mi": "2Mi"}}}, "restricted"),
     ({"network.fabric": {"preset": "roce", "required": True, "resource": {"name": "rdma/hca"}}}, "restricted"),
     ({"network.secondary": ["fabric/rail-0"]}, "restricted"),
-    ({"datasets": [{**CLAIM, "nfs": {"server": "storage.example.com", "path": "/a"}}]}, "baseline"),
-    ({"datasets": [{**CLAIM, "hostPath": {"path": "/srv"}}]}, "privileged"),
+    *(({key: NFS}, "baseline") for key in ("code", "checkpoints")),
+    ({"datasets": [{**CLAIM, **NFS}]}, "baseline"),
+    *(({key: FOLDER}, "privileged") for key in ("code", "checkpoints", "cache")),
+    ({"datasets": [{**CLAIM, **FOLDER}]}, "privileged"),
     ({"network.hostNetwork": True}, "privileged"),
     ({"network.fabric": {"preset": "roce", "ipcLock": True}}, "privileged"),
 ]
