@@ -26,7 +26,9 @@ FIXES = {
         "set ansible_become_password or run with --ask-become-pass, or let ansible_user run sudo without a password"
     ),
     r"is not in the sudoers|not allowed to (?:execute|run)": "set ansible_user to an account that may run sudo",
-    r"Read-only file system": "mount the file system for writing; a damaged disk turns read-only, see dmesg",
+    r"Read-only file system|Unlinking failed": (
+        "mount the file system for writing; a damaged disk turns read-only, see dmesg"
+    ),
     r"No space left on device": "free space on the node",
 }
 """What to do about a failure, by a pattern of its message; the roles' own messages say it themselves."""
@@ -83,9 +85,11 @@ def _told(role: str, report: Mapping[str, Any], *, alone: bool) -> str:
     return f"{role}: {' '.join([why, *(f'Fix: {fix}' for fix in fixes if fix and fix not in why)])}" if why else ""
 
 
-def failure(task: str, message: object) -> str:
-    """One line on a task that failed; the roles give several sentences as a list."""
+def failure(task: str, message: object, path: str = "") -> str:
+    """One line on a task that failed; the roles give several sentences as a list, and modules the path apart."""
     text = " ".join((" ".join(map(str, message)) if isinstance(message, list) else str(message)).split())
+    if path and path not in text:
+        text = f"{text.rstrip('.')} ({path})"
     fix = next((f". Fix: {advice}" for pattern, advice in FIXES.items() if re.search(pattern, text)), "")
     return f"{task}: {text.rstrip('.') if fix else text}{fix}"
 
@@ -142,7 +146,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
                 self._nodes[other].dropped_with = self._nodes[other].dropped_with or name
         if node and not ignore_errors and not node.failure:
             told = next((item for item in result._result.get("results", []) if item.get("failed")), result._result)
-            node.failure = failure(result._task.get_name(), told.get("msg", ""))
+            node.failure = failure(result._task.get_name(), told.get("msg", ""), told.get("path", ""))
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep why a node could not be reached."""

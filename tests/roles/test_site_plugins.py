@@ -208,3 +208,10 @@ def test_a_run_that_changes_nothing_calls_no_node_failed_that_is_only_not_as_ask
 )
 def test_a_refusal_of_the_node_comes_with_its_fix(message: str, advice: str) -> None:
     assert advice in failure("Read the node", message)
+
+
+def test_a_failure_names_the_file_that_the_module_tells_apart() -> None:
+    told = failure("Remove the file", "Unlinking failed.", "/etc/sysctl.d/99-a.conf")
+
+    assert told.startswith("Remove the file: Unlinking failed (/etc/sysctl.d/99-a.conf). Fix: mount the file system")
+    assert failure("Write", "/a is full", "/a") == "Write: /a is full"
