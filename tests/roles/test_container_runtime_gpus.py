@@ -140,6 +140,11 @@ def test_all_packages_of_the_toolkit_have_the_version_that_is_asked_for() -> Non
             "not at /opt/nvidia-container-runtime",
         ),
         (with_gpus(), {"toolkit_version": "1.13.5"}, "give at least 1.18.0"),
+        (
+            with_gpus(),
+            {"toolkit_version": "latest"},
+            "container_runtime_toolkit_version is latest, which is no version",
+        ),
         (with_gpus(), {"toolkit_key": "/nowhere/key.asc"}, "neither a URL nor a file"),
         (
             with_gpus(config={"path": MAIN["path"], "files": [MAIN | {"text": "version ="}]}),
@@ -147,7 +152,7 @@ def test_all_packages_of_the_toolkit_have_the_version_that_is_asked_for() -> Non
             "/etc/containerd/config.toml is not TOML",
         ),
     ],
-    ids=["CRI-O", "no toolkit", "no binary", "old version", "no key", "not TOML"],
+    ids=["CRI-O", "no toolkit", "no binary", "old version", "no version", "no key", "not TOML"],
 )
 def test_a_runtime_for_gpus_that_cannot_be_had_is_refused(
     described: dict[str, Any], arguments: dict[str, Any], words: str

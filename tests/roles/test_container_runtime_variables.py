@@ -36,6 +36,11 @@ def test_the_defaults_are_fit_for_a_machine() -> None:
         # B20: with infinity, programs allocate memory for a thousand million files.
         ({"limit_nofile": "infinity"}, "container_runtime_limit_nofile is infinity, more than this node's fs.nr_open"),
         ({"limit_nofile": 2097152}, "container_runtime_limit_nofile is 2097152, more than this node's fs.nr_open"),
+        ({"limit_nofile": "1e6"}, "container_runtime_limit_nofile is 1e6. Give a whole number of files"),
+        (
+            {"limit_memlock": -1},
+            "container_runtime_limit_memlock is -1. Give bytes as a whole number, in digits, or infinity",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

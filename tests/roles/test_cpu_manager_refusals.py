@@ -28,7 +28,8 @@ def test_an_older_k3s_which_reads_no_folder_is_refused() -> None:
         ({"topology_options": ["max-allowable-numa-nodes"]}, "or the role sets itself"),
         ({"topology_policy": "restricted"}, "cpu_manager_topology_strict_ok to true"),
         ({"topology_policy": "single-numa-node", "topology_strict_ok": True}, "sit on the NUMA nodes 0, 1"),
-        ({"memory_policy": "static", "memory_reserved_mib": 99999999}, "Reserve less"),
+        ({"memory_policy": "static", "memory_reserved_mib": 99999999}, "less than the node has"),
+        ({"memory_policy": "static", "memory_reserved_mib": -1}, "cpu_manager_memory_reserved_mib is -1"),
         ({"timeout": 1}, "Give at least 10"),
     ],
 )

@@ -75,6 +75,14 @@ def test_an_exact_value_is_written_even_where_the_kernel_has_it_already() -> Non
     assert item["written"]
 
 
+def test_an_exact_value_is_that_of_the_kernel_however_its_words_are_apart() -> None:
+    setting = {"key": "net.ipv4.ip_local_port_range", "value": " 32768\t60999\n"}
+
+    (item,) = host_tuning.sysctl_plan([setting], {"net.ipv4.ip_local_port_range": "32768 60999"}, {})
+
+    assert item["wanted"] == item["live"]
+
+
 def test_a_key_that_is_no_longer_asked_for_goes_back_unless_somebody_else_changed_it() -> None:
     record = {"a.ours": {"before": "1", "set": "2"}, "b.theirs": {"before": "1", "set": "2"}}
 

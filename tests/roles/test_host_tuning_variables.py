@@ -182,6 +182,20 @@ def test_the_reason_for_arp_names_subnet_and_interfaces() -> None:
     assert "10.0.0.0/24 (eth0, eth1)" in next(item["reason"] for item in shown if item["key"].endswith("arp_ignore"))
 
 
+def test_a_reason_of_several_lines_stays_a_comment() -> None:
+    extra = {
+        "key": "net.ipv4.tcp_fin_timeout",
+        "value": "30",
+        "reach": "host",
+        "reason": "of the test\nkernel.panic = 1\n",
+    }
+    described = node(sysctls={**KERNEL, extra["key"]: "60"})
+
+    assert "# [host] of the test kernel.panic = 1\n" in on(
+        "__host_tuning_texts.sysctl", described, extra_sysctls=[extra]
+    )
+
+
 def test_every_value_says_where_it_takes_effect() -> None:
     shown = on("__host_tuning_report.sysctls", tuned())
 

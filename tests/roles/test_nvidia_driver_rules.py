@@ -41,6 +41,7 @@ OLDER = {"nvidia-driver-cuda": {"version": "575.57.08-1", "held": True}}
             with_facts(os={"id": "arch", "version": "", "family": "Debian", "name": "Arch Linux"}),
             ["Arch Linux is not a system", "nvidia_driver_source to none"],
         ),
+        ({"nvidia_driver_reboot_timeout": 0}, ["nvidia_driver_reboot_timeout is 0 s", "at least 60"]),
         ({"nvidia_driver_version": "575.57.08"}, ["nvidia_driver_version is 575.57.08", "branch 580"]),
         (with_facts(secure_boot=True), ["Secure Boot is on", "mokutil", "nvidia_driver_own_key_enrolled"]),
         (with_node(packages=OLDER), ["nvidia_driver_branch 580", "575.57.08-1", "nvidia_driver_allow_branch_change"]),
@@ -61,6 +62,7 @@ OLDER = {"nvidia-driver-cuda": {"version": "575.57.08-1", "held": True}}
     ids=[
         *(
             "unknown system",
+            "no time to boot",
             "version of another branch",
             "secure boot",
             "another branch",

@@ -20,9 +20,17 @@ def parse_limit(text: str | int) -> int:
     word = str(text)
     if word in ("infinity", "unlimited"):
         return INFINITY
-    if not word.isdecimal():
+    if not (word.isascii() and word.isdecimal()):
         raise ValueError(f"a limit is a number or infinity, not {word!r}")
     return int(word)
+
+
+def asked_limit(text: str | int) -> int:
+    """A limit as an argument gives it, below 0 where it is none."""
+    try:
+        return parse_limit(text)
+    except ValueError:
+        return -1
 
 
 def show_limit(limit: int) -> str:
@@ -125,7 +133,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by the names that the role's YAML uses."""
         return {
-            "container_runtime_parse_limit": parse_limit,
+            "container_runtime_asked_limit": asked_limit,
             "container_runtime_show_limit": show_limit,
             "container_runtime_process_limits": process_limits,
             "container_runtime_both_ends": both_ends,

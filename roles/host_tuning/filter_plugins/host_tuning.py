@@ -38,7 +38,9 @@ def sysctl_plan(
         if setting["key"] not in live:
             continue
         before = _before(setting["key"], live, record)
-        wanted = str(setting["value"]) if "value" in setting else _raised(before, int(setting["at_least"]))
+        wanted = (
+            " ".join(str(setting["value"]).split()) if "value" in setting else _raised(before, int(setting["at_least"]))
+        )
         written = "value" in setting or wanted != before
         plan.append({**setting, "live": live[setting["key"]], "before": before, "wanted": wanted, "written": written})
     for key in sorted(record.keys() & live.keys() - {setting["key"] for setting in settings}):
