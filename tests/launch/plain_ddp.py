@@ -35,4 +35,5 @@ found = {
     "weights": model.module.weight.tolist(),
 }
 (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(found))
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} has trained", flush=True)
 dist.destroy_process_group()
