@@ -47,6 +47,8 @@ class Node:
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     begun: bool = False
     failure: str = ""
+    told: str = ""
+    """The message of the failure."""
     unreachable: str = ""
     dropped_with: str = ""
     """The node on which a task for the whole batch failed: Ansible goes on with none, and says so of one."""
@@ -85,9 +87,14 @@ def _told(role: str, report: Mapping[str, Any], *, alone: bool) -> str:
     return f"{role}: {' '.join([why, *(f'Fix: {fix}' for fix in fixes if fix and fix not in why)])}" if why else ""
 
 
+def _line_of(message: object) -> str:
+    """A message as one line; the roles give several sentences as a list."""
+    return " ".join((" ".join(map(str, message)) if isinstance(message, list) else str(message)).split())
+
+
 def failure(task: str, message: object, path: str = "") -> str:
-    """One line on a task that failed; the roles give several sentences as a list, and modules the path apart."""
-    text = " ".join((" ".join(map(str, message)) if isinstance(message, list) else str(message)).split())
+    """One line on a task that failed; modules tell the path apart."""
+    text = _line_of(message)
     if path and path not in text:
         text = f"{text.rstrip('.')} ({path})"
     fix = next((f". Fix: {advice}" for pattern, advice in FIXES.items() if re.search(pattern, text)), "")
@@ -138,15 +145,18 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
                 node.reports[role[1]] = value
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Keep the first failure of a node; with several items, that of the first that failed."""
+        """Keep a node's first failure, or a later one that quotes it; of several items that of the first to fail."""
         name = result._host.get_name()
         node = self._nodes.get(name)
         if node and not ignore_errors and result._task.run_once:
             for other in self._batch - {name}:
                 self._nodes[other].dropped_with = self._nodes[other].dropped_with or name
-        if node and not ignore_errors and not node.failure:
+        if node and not ignore_errors:
             told = next((item for item in result._result.get("results", []) if item.get("failed")), result._result)
-            node.failure = failure(result._task.get_name(), told.get("msg", ""), told.get("path", ""))
+            text = _line_of(told.get("msg", ""))
+            if not node.failure or (node.told in text and node.told != text):
+                node.told = text
+                node.failure = failure(result._task.get_name(), text, told.get("path", ""))
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep why a node could not be reached."""

@@ -32,6 +32,10 @@ ANSWERS: list[dict[str, Any]] = [
         ],
         "rescue": [{"ansible.builtin.debug": {"msg": "mended"}}],
     },
+    {
+        "block": [{"ansible.builtin.fail": {"msg": "EINVAL"}, "when": "inventory_hostname == explained | default('')"}],
+        "rescue": [{"ansible.builtin.fail": {"msg": "The kernel does not take it (EINVAL)."}}],
+    },
     {"machine_refuse": {"msg": ["a slip"]}, "when": "inventory_hostname == slip | default('')"},
     {"machine_refuse": {"msg": ["a torn disk"], "unfit": True}, "when": "inventory_hostname == torn | default('')"},
     {"ansible.builtin.ping": {}},
@@ -203,6 +207,12 @@ def test_a_failure_that_a_role_has_mended_is_none_of_the_node_s(tmp_path: Path) 
 
     assert done.summary["node-2"].endswith("as the test wants it")
     assert done.states == ["done", "failed", "done"]
+
+
+def test_of_a_failure_that_a_role_explains_the_explanation_is_kept(tmp_path: Path) -> None:
+    done = run(tmp_path, {"node-1": {}}, "-e", "explained=node-1")
+
+    assert done.summary["node-1"] == "failed ansible.builtin.fail: The kernel does not take it (EINVAL)."
 
 
 def test_nodes_that_ansible_drops_when_a_task_for_all_of_them_fails_are_not_called_done(tmp_path: Path) -> None:
