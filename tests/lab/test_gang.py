@@ -38,7 +38,7 @@ def free_gpus(lab: None) -> Iterator[None]:  # noqa: ARG001
         gpus.offer(node, GPU, None)
 
 
-def install(namespace: Namespace, gpus: int, **scheduling: object) -> None:
+def install(namespace: Namespace, gpus: int, kind: str = "StatefulSet", **scheduling: object) -> None:
     """A group of two pods. Their image has no trainer: where they are placed is all that counts here."""
     # A claim that is bound already, or the scheduler's first word on the pods would be about that.
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -48,6 +48,7 @@ def install(namespace: Namespace, gpus: int, **scheduling: object) -> None:
         namespace,
         "gang",
         images.toolbox_reference(),
+        workload={"kind": kind},
         nodes=2,
         launch={"script": "/none.py"},
         train={"backend": "gloo"},
@@ -92,9 +93,10 @@ def test_without_a_gang_half_of_a_group_holds_gpus_that_it_cannot_use(namespace:
     assert placed(namespace) == [WORKERS[1].name]
 
 
+@pytest.mark.parametrize("kind", ["StatefulSet", pytest.param("Job", marks=pytest.mark.long)])
 @pytest.mark.usefixtures("free_gpus")
-def test_a_native_gang_that_fits_no_set_of_nodes_takes_none(namespace: Namespace) -> None:
-    install(namespace, 4, gang="native")
+def test_a_native_gang_that_fits_no_set_of_nodes_takes_none(namespace: Namespace, kind: str) -> None:
+    install(namespace, 4, kind, gang="native")
     wait_until_decided(namespace)
     assert placed(namespace) == []
     assert bindings(namespace) == 0

@@ -33,7 +33,10 @@ class Kind:
     done: str
 
 
-KINDS = (Kind("PyTorchJob", ("training-operator",), "pytorchjobs.kubeflow.org", "Succeeded"),)
+KINDS = (
+    Kind("PyTorchJob", ("training-operator",), "pytorchjobs.kubeflow.org", "Succeeded"),
+    Kind("TrainJob", ("jobset", "trainer"), "trainjobs.trainer.kubeflow.org", "Complete"),
+)
 
 
 @pytest.fixture(scope="module")
