@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scripts.cache import REPO
 from tests.roles.running import Run, ansible_playbook
 
 
@@ -40,3 +41,20 @@ def test_a_node_that_never_was_labelled_needs_no_kubeconfig(tmp_path: Path, poin
 
     assert done.status == 0, done.output
     assert (tmp_path / "profile.json").exists() == (point == "withdraw")
+
+
+def test_a_passport_that_cannot_be_written_here_says_nothing_about_the_node(tmp_path: Path) -> None:
+    """playbooks/tasks/unfit.yml takes no label for a failure that is ``refused``."""
+    (tmp_path / "passports").touch()
+    write = {"node_profile_write": {"path": str(tmp_path / "passports/node-1.json"), "content": "{}"}}
+    keep = {"ansible.builtin.debug": {"msg": "refused {{ ansible_failed_result.refused }}"}}
+    play = {"hosts": "localhost", "gather_facts": False, "tasks": [{"block": [write], "rescue": [keep]}]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    env = {"ANSIBLE_ACTION_PLUGINS": str(REPO / "roles/node_profile/action_plugins")}
+
+    done = ansible_playbook(tmp_path / "play.yml", Path("localhost,"), env=env)
+
+    assert "cannot be written on the machine that runs Ansible: File exists. Name another place" in " ".join(
+        done.output.split()
+    )
+    assert "refused True" in done.output

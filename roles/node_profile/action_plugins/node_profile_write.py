@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+
+REMEDY = "Name another place in node_profile_passports or node_profile_output."
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -18,7 +19,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Replace the file in one step; never ``changed``, as no node is."""
+        """Replace the file in one step; never ``changed``, as no node is.
+
+        Where that fails, ``refused`` tells playbooks, as of machine_refuse, that it says nothing about the node.
+        """
         result: dict[str, Any] = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(
             {"path": {"type": "path", "required": True}, "content": {"type": "str", "required": True}}
@@ -28,7 +32,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             try:
                 _replace(path, arguments["content"])
             except OSError as error:
-                raise AnsibleActionFail(f"{path} cannot be written here: {error.strerror}") from error
+                told = f"{path} cannot be written on the machine that runs Ansible: {error.strerror}. {REMEDY}"
+                return result | {"failed": True, "msg": told, "refused": True}
         return result | {"changed": False, "path": str(path)}
 
 
