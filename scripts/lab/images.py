@@ -36,6 +36,8 @@ class Image:
     """The file's name in the image, found on its PATH."""
     arguments: tuple[str, ...] = ()
     base: str = EMPTY
+    packages: tuple[str, ...] = ()
+    """Debian packages that the base may lack."""
 
 
 def cluster_images() -> list[Image]:
@@ -125,6 +127,9 @@ def _build_and_push(image: Image) -> None:
     entrypoint = json.dumps([image.name, *image.arguments])
     _buildah("from", "--name", container, "--pull-never", image.base)
     try:
+        if image.packages:
+            for words in (("update",), ("install", "--yes", "--no-install-recommends", *image.packages)):
+                _buildah("run", "--network", "host", container, "--", "apt-get", "--quiet", *words)
         _buildah("copy", "--chmod", "0755", container, image.program, f"/usr/local/bin/{image.name}")
         _buildah("config", "--entrypoint", entrypoint, "--cmd", "", container)
         _buildah("config", "--env", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", container)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rankzero.errors import ConfigError
 from scripts.lab import programs
-from scripts.lab.images import Image
+from scripts.lab.images import EMPTY, Image
+from scripts.lab.node_image import node_image
 from scripts.lab.settings import NAME, registry_host
 
 
@@ -26,6 +27,8 @@ class Operator:
     manifests: str = ""
     """Folder of the module with what its makers install; empty where the folder here has everything."""
     needs: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """Debian packages that it calls; with them its image stands on the nodes' own."""
 
     @property
     def folder(self) -> Path:
@@ -38,7 +41,9 @@ class Operator:
     @property
     def image(self) -> Image:
         reference = f"{registry_host()}/{NAME}/{self.name}:{self.version}"
-        return Image(reference, programs.program(self.family, self.program), self.program)
+        base = node_image() if self.packages else EMPTY
+        program = programs.program(self.family, self.program)
+        return Image(reference, program, self.program, base=base, packages=self.packages)
 
     @property
     def is_built(self) -> bool:
@@ -67,6 +72,13 @@ OPERATORS = (
         needs=("jobset",),
     ),
     Operator("kueue", "kueue", "sigs.k8s.io/kueue", "kueue", "config"),
+    Operator(
+        "kube-router",
+        "kube-router",
+        "github.com/cloudnativelabs/kube-router/v2",
+        "kube-router",
+        packages=("ipset", "iptables"),
+    ),
     Operator("hami-scheduler", "kubernetes", "k8s.io/kubernetes", "kube-scheduler"),
 )
 """What another one needs stands before it."""

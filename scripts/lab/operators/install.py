@@ -42,10 +42,10 @@ def up(stages: Stages, names: Sequence[str]) -> None:
             # Their kinds first: objects of them may stand beside their definitions.
             _apply(kinds)
             _apply([*(one for one in objects if one not in kinds + webhooks), *map(_lenient, webhooks)])
-            for deployment in manifest.of_kind(objects, "Deployment"):
-                where = deployment["metadata"]
+            for one in (*manifest.of_kind(objects, "Deployment"), *manifest.of_kind(objects, "DaemonSet")):
+                where = one["metadata"]
                 kubectl(
-                    *("--namespace", where["namespace"], "rollout", "status", f"deployment/{where['name']}"),
+                    *("--namespace", where["namespace"], "rollout", "status", f"{one['kind']}/{where['name']}"),
                     *("--timeout", READY_WITHIN),
                 )
             _apply(webhooks)
