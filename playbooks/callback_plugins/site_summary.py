@@ -25,6 +25,7 @@ FIXES = {
     r"[Mm]issing sudo password|[Ii]ncorrect sudo password|a password is required": (
         "set ansible_become_password or run with --ask-become-pass, or let ansible_user run sudo without a password"
     ),
+    r"sudo: (?:command )?not found": "install sudo on the node, or set ansible_user to root",
     r"is not in the sudoers|not allowed to (?:execute|run)": "set ansible_user to an account that may run sudo",
     r"Read-only file system|Unlinking failed": (
         "mount the file system for writing; a damaged disk turns read-only, see dmesg"
@@ -92,6 +93,13 @@ def _line_of(message: object) -> str:
     return " ".join((" ".join(map(str, message)) if isinstance(message, list) else str(message)).split())
 
 
+def _said(result: Mapping[str, Any]) -> str:
+    """The message of a result, with what the node itself has said last where no module came to run."""
+    text, stderr = _line_of(result.get("msg", "")), str(result.get("module_stderr", "")).split("\n")
+    last = next((line.strip() for line in reversed(stderr) if line.strip()), "")
+    return text if last in text else f"{text.rstrip('.')}: {last}"
+
+
 def failure(task: str, message: object, path: str = "") -> str:
     """One line on a task that failed; modules tell the path apart."""
     text = _line_of(message)
@@ -153,7 +161,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
                 self._nodes[other].dropped_with = self._nodes[other].dropped_with or name
         if node and not ignore_errors:
             told = next((item for item in result._result.get("results", []) if item.get("failed")), result._result)
-            text = _line_of(told.get("msg", ""))
+            text = _said(told)
             if not node.failure or (node.told in text and node.told != text):
                 node.told = text
                 node.failure = failure(result._task.get_name(), text, told.get("path", ""))

@@ -215,6 +215,14 @@ def test_of_a_failure_that_a_role_explains_the_explanation_is_kept(tmp_path: Pat
     assert done.summary["node-1"] == "failed ansible.builtin.fail: The kernel does not take it (EINVAL)."
 
 
+def test_what_the_node_says_where_no_module_comes_to_run_is_in_the_last_word(tmp_path: Path) -> None:
+    nobody = {"ansible_become": True, "ansible_become_exe": "/nowhere/sudo", "ansible_become_user": "nobody"}
+
+    done = run(tmp_path, {"node-1": LEAVE | nobody})
+
+    assert "/nowhere/sudo: not found. Fix: install sudo" in done.summary["node-1"]
+
+
 def test_nodes_that_ansible_drops_when_a_task_for_all_of_them_fails_are_not_called_done(tmp_path: Path) -> None:
     done = run(tmp_path, {node: {} for node in NODES}, "-e", "once=node-1")
 

@@ -202,6 +202,7 @@ def test_a_run_that_changes_nothing_calls_no_node_failed_that_is_only_not_as_ask
     ("message", "advice"),
     [
         ("Missing sudo password", "--ask-become-pass"),
+        ("Module result deserialization failed: /bin/sh: 1: sudo: not found", "install sudo"),
         ("deploy is not in the sudoers file.", "an account that may run sudo"),
         ("[Errno 30] Read-only file system: '/etc/sysctl.d'", "mount the file system for writing"),
     ],
