@@ -182,6 +182,11 @@ def test_the_reason_for_arp_names_subnet_and_interfaces() -> None:
     assert "10.0.0.0/24 (eth0, eth1)" in next(item["reason"] for item in shown if item["key"].endswith("arp_ignore"))
 
 
+def test_the_same_argument_in_other_words_changes_no_file() -> None:
+    """`-e host_tuning_rtt_ms=0.20` is text."""
+    assert on("__host_tuning_texts", node(), rtt_ms="0.20") == on("__host_tuning_texts", node(), rtt_ms=0.2)
+
+
 def test_a_reason_of_several_lines_stays_a_comment() -> None:
     extra = {
         "key": "net.ipv4.tcp_fin_timeout",
