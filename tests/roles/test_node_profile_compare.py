@@ -133,6 +133,18 @@ def test_nodes_of_which_the_same_is_to_be_said_are_named_together() -> None:
     ]
 
 
+def test_what_the_findings_say_is_not_said_before_them_too() -> None:
+    other = {"severity": "error", "what": "fs.file-max is 1", "fix": "run site.yml"}
+    both = report("failed", f"{FINDING['what']} {other['what']}", FINDING, other)
+    lines = text({"a": node(preflight=report("failed", "no disk"), host_tuning=both)}).splitlines()
+
+    assert lines[3:6] == [
+        "a:",
+        "  failed: preflight: no disk; host_tuning",
+        "  error: host_tuning: net.core.somaxconn is 128, not 4096",
+    ]
+
+
 def test_findings_carry_their_role_and_their_fix_the_worst_first() -> None:
     warning = {"severity": "warning", "what": "MTU is 1500", "fix": ""}
     lines = text({"a": node(host_tuning=report("failed", "not as asked", warning, FINDING))}).splitlines()

@@ -65,8 +65,8 @@ def _status(node: Node, roles: Sequence[str], order: Sequence[str]) -> tuple[str
     if missing:
         return BROKEN_OFF, f"the run ended before {', '.join(missing)}"
     worst = min((report["status"] for report in reports.values()), key=WORST_FIRST.index, default="ok")
-    whys = [f"{role}: {report['why'] or worst}" for role, report in reports.items() if report["status"] == worst]
-    return ("ok" if worst == "skipped" else worst), "" if worst in ("ok", "skipped") else "; ".join(whys)
+    whys = {role: report["why"] for role, report in reports.items() if report["status"] == worst}
+    return ("ok" if worst == "skipped" else worst), "" if worst in ("ok", "skipped") else _told(whys, worst)
 
 
 def differences(nodes: Mapping[str, Node]) -> list[dict[str, Any]]:
@@ -140,11 +140,26 @@ def _findings(nodes: Mapping[str, Node]) -> list[str]:
 
 def _node_findings(node: Node) -> Iterator[str]:
     if node["why"]:
-        yield from _wrapped(f"{node['status']}: {node['why']}")
+        yield from _wrapped(f"{node['status']}: {_short(node)}")
     for finding in node["findings"]:
         yield from _wrapped(f"{finding['severity']}: {finding['role']}: {finding['what']}")
         if finding["fix"]:
             yield from _wrapped(f"fix: {finding['fix']}", "    ")
+
+
+def _short(node: Node) -> str:
+    """Why the node is not as asked, of its roles only what the findings below do not say themselves."""
+    worst = {role: told["why"] for role, told in node["roles"].items() if told["status"] == node["status"]}
+    if node["why"] != _told(worst, node["status"]):
+        return str(node["why"])
+    for finding in node["findings"]:
+        role = finding["role"]
+        worst |= {role: worst[role].replace(finding["what"], "").strip()} if role in worst else {}
+    return "; ".join(f"{role}: {why}" if why else role for role, why in worst.items())
+
+
+def _told(whys: Mapping[str, str], status: str) -> str:
+    return "; ".join(f"{role}: {why or status}" for role, why in whys.items())
 
 
 def _wrapped(text: str, indent: str = "  ") -> list[str]:
