@@ -43,6 +43,7 @@ def up(stages: Stages, names: Sequence[str]) -> None:
             _apply(kinds)
             _apply([*(one for one in objects if one not in kinds + webhooks), *map(_lenient, webhooks)])
             for one in (*manifest.of_kind(objects, "Deployment"), *manifest.of_kind(objects, "DaemonSet")):
+                _hand_over_certificates(one)
                 where = one["metadata"]
                 kubectl(
                     *("--namespace", where["namespace"], "rollout", "status", f"{one['kind']}/{where['name']}"),
@@ -71,6 +72,19 @@ def _apply(objects: Sequence[Object]) -> None:
 def _lenient(configuration: Object) -> Object:
     """Webhooks that let pass what they cannot judge yet: some see every pod of the cluster, other people's too."""
     return {**configuration, "webhooks": [{**one, "failurePolicy": "Ignore"} for one in configuration["webhooks"]]}
+
+
+def _hand_over_certificates(workload: Object) -> None:
+    """Let the kubelet look again at the Secret that the operator writes its certificates into, and mounts.
+
+    By itself it does within two minutes, and as soon as something of the pod changes.
+    """
+    namespace = workload["metadata"]["namespace"]
+    volumes = workload["spec"]["template"]["spec"].get("volumes", [])
+    for secret in (volume["secret"]["secretName"] for volume in volumes if "secret" in volume):
+        written = ("wait", "--for=jsonpath={.data}", f"secret/{secret}", "--timeout", READY_WITHIN)
+        kubectl("--namespace", namespace, *written)
+        kubectl("--namespace", namespace, "annotate", "pods", "--all", "--overwrite", f"rankzero.io/{secret}=written")
 
 
 def _remove_custom(definitions: Sequence[Object]) -> None:
