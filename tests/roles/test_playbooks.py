@@ -37,6 +37,11 @@ ANSWERS: list[dict[str, Any]] = [
         "rescue": [{"ansible.builtin.fail": {"msg": "The kernel does not take it (EINVAL)."}}],
     },
     {"machine_refuse": {"msg": ["a slip"]}, "when": "inventory_hostname == slip | default('')"},
+    {
+        "machine_refuse": {"msg": ["a slip in {{ item }}"]},
+        "loop": ["one", "two"],
+        "when": "inventory_hostname == slips | default('')",
+    },
     {"machine_refuse": {"msg": ["a torn disk"], "unfit": True}, "when": "inventory_hostname == torn | default('')"},
     {"ansible.builtin.ping": {}},
     {"ansible.builtin.fail": {"msg": "no API"}, "when": "inventory_hostname == once | default('')", "run_once": True},
@@ -131,13 +136,16 @@ def test_a_node_on_which_a_role_fails_loses_its_label_though_nothing_was_changed
 
 
 def test_a_refused_argument_takes_no_label_and_a_node_that_is_found_unfit_by_a_refusal_loses_it(tmp_path: Path) -> None:
-    done = run(tmp_path, {node: {} for node in NODES}, "-e", "slip=node-1", "-e", "torn=node-2")
+    words = ["-e", "slip=node-1", "-e", "torn=node-2", "-e", "slips=node-3"]
+
+    done = run(tmp_path, {node: {} for node in [*NODES, "node-4"]}, *words)
 
     assert (done.status, done.withdrawn) == (2, ["node-2"])
     assert done.summary == {
         "node-1": "failed machine_refuse: a slip",
         "node-2": "failed machine_refuse: a torn disk",
-        "node-3": "done",
+        "node-3": "failed machine_refuse: a slip in one",
+        "node-4": "done",
     }
 
 
