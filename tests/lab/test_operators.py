@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from rankzero.cluster.api import connect
+from rankzero.cluster.run import Run
+from rankzero.cluster.status import collect
 from scripts.lab import kube, trainer_image
 from scripts.lab.operators import install as operators
 from scripts.stages import Stages
@@ -62,22 +65,58 @@ def conditions(namespace: Namespace, kind: Kind) -> set[str]:
     return {one["type"] for one in found.get("status", {}).get("conditions", []) if one["status"] == "True"}
 
 
+def start(namespace: Namespace, kind: Kind, image: str, *arguments: str) -> Run:
+    """Install the drill's training as this kind, two ranks a pod."""
+    launch = {"args": ["--pace", "0.1", *arguments]}
+    values = {"workload": {"kind": kind.name}, "procsPerNode": 2, "launch": launch}
+    releases.install(namespace, "train", image, "experiments/drill.yaml", **values)
+    return Run(connect(str(kube.kubeconfig_path())), namespace.name, "train")
+
+
+def both(run: Run) -> set[str]:
+    """The pods' uids once there are two."""
+    uids = {pod.uid for pod in run.pods()}
+    return uids if len(uids) == 2 else set()
+
+
 def test_two_pods_of_two_ranks_train_to_the_end(namespace: Namespace, kind: Kind, image: str) -> None:
-    releases.install(
-        namespace,
-        "train",
-        image,
-        "experiments/drill.yaml",
-        workload={"kind": kind.name},
-        procsPerNode=2,
-        launch={"args": ["--steps", "20", "--pace", "0.1"]},
-    )
+    run = start(namespace, kind, image, "--steps", "20")
     until(lambda: kind.done in conditions(namespace, kind), timeout=ENDS_WITHIN, what=f"a {kind.name} {kind.done}")
 
     said = namespace.kubectl("logs", "--selector", "app.kubernetes.io/instance=train", "--tail", "-1")
     # Known failure of the field: each pod trains alone, and the job says that it is complete.
     assert "attempt 1: 2 x 2 processes" in said
     assert "the run has succeeded" in said
+    document = collect(run)
+    assert (document["workload"], document["state"]) == (kind.name, "succeeded")
+
+
+def test_a_deleted_pod_is_made_anew_and_the_run_goes_on(namespace: Namespace, kind: Kind, image: str) -> None:
+    """Known failure A5. The pod's exit status is what asks the operator for another."""
+    run = start(namespace, kind, image, "--steps", "60")
+
+    def step() -> int:
+        return int(((run.status() or {}).get("group", {}).get("progress") or {}).get("step", 0))
+
+    until(lambda: step() >= 10, timeout=ENDS_WITHIN, what="step 10")
+    (away,) = (pod for pod in run.pods() if not pod.rank0)
+    run.delete_pod(away.name)
+    until(lambda: kind.done in conditions(namespace, kind), timeout=ENDS_WITHIN, what=f"a {kind.name} {kind.done}")
+    assert away.uid not in {pod.uid for pod in run.pods()}
+    document = collect(run)
+    assert document["state"] == "succeeded"
+    assert [attempt["kind"] for attempt in document["outcome"]["attempts"]] == ["stopped", None]
+
+
+def test_a_bug_fails_the_run_without_a_new_pod(namespace: Namespace, kind: Kind, image: str) -> None:
+    """Known failure A8."""
+    run = start(namespace, kind, image, "--steps", "20", "--fail-at", "3", "--fail-attempts", "always")
+    before = until(lambda: both(run), timeout=ENDS_WITHIN, what="both pods")
+    until(lambda: "Failed" in conditions(namespace, kind), timeout=ENDS_WITHIN, what=f"a {kind.name} that has failed")
+    assert {pod.uid for pod in run.pods()} <= before
+    document = collect(run)
+    assert document["state"] == "failed"
+    assert "the same error at the same step twice" in document["outcome"]["reason"]
 
 
 def test_an_operator_that_is_taken_out_takes_the_objects_of_its_kinds_along(namespace: Namespace) -> None:
