@@ -122,8 +122,8 @@ def _nodes(found: dict[str, Any]) -> str:
     )
     more = (
         f"For {projection['nodes']} nodes with {projection['forks']} forks that comes to {projection['seconds']} s: "
-        f"{projection['start_s']:g} s to start and {projection['seconds_a_node']:g} s a node, of which "
-        f"{projection['controller_cpu_seconds_a_node']:g} s are Ansible's processor time. Computed, not measured: "
+        f"{projection['start_s']:g} s to start and {projection['seconds_a_node']:g} s a node, for which Ansible works "
+        f"{projection['controller_cpu_seconds_a_node']:g} s on the cores it has. Computed, not measured: "
         f"{projection['how']}"
     )
     targets = [["target", "limit", "measured", ""]]
