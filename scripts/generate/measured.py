@@ -19,6 +19,14 @@ BEGIN, END = (
     "<!-- End of {name}. -->",
 )
 
+TARGETS = {
+    "site_serially_s_a_node": "`site.yml`, one node after the other: seconds a node",
+    "site_all_s": "`site.yml`, all at once: seconds",
+    "site_changed": "tasks of `site.yml` that changed anything",
+    "check_all_s": "`check.yml`, all at once: seconds",
+}
+"""What the targets of bench/results/nodes.json are in words."""
+
 
 def recovery() -> str:
     """The text of ``docs/recovery.md``."""
@@ -128,7 +136,7 @@ def _nodes(found: dict[str, Any]) -> str:
     )
     targets = [["target", "limit", "measured", ""]]
     targets += [
-        [name, f"{target['target']:g}", f"{target['value']:g}", "met" if target["met"] else "missed"]
+        [TARGETS[name], f"{target['target']:g}", f"{target['value']:g}", "met" if target["met"] else "missed"]
         for name, target in found["targets"].items()
     ]
     return "\n\n".join([table(rows), where, table(targets), more])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,14 @@ import pytest
 from rankzero import cli, contract
 from rankzero.errors import RankzeroError
 from rankzero.launch import main as launcher
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """The launcher keeps stop signals back from its first line on; here it shares its process with other tests."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @pytest.fixture
