@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import pytest
 import yaml
 
 from rankzero.config import LaunchConfig
-from rankzero.launch import code
+from rankzero.launch import code, joining, reach, roster
+from rankzero.launch import identity as identities
+from rankzero.launch.joining import Joining
+from rankzero.launch.ports import free_port
+from rankzero.launch.roster import Roster
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import SCRIPT
 from tests.waiting import until
@@ -44,29 +49,91 @@ def test_a_script_of_another_kind_is_compared_too(tmp_path: Path) -> None:
     assert len(names) == 2
 
 
-def test_a_folder_that_does_not_answer_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def joins(launch: LaunchConfig, said: list[str]) -> float:
+    """Seconds until the real two sides have taken a pod in, with the greetings on a real connection."""
+    identity = identities.from_environment({"RANKZERO_POD_IP": "127.0.0.1"}, nodes=1)
+
+    async def scenario() -> None:
+        server = await Roster(launch, identity.run_key, identity.config_hash, said.append).serve()
+        async with asyncio.timeout(30):
+            _, writer = await Joining(launch, identity, "", said.append).join()
+        writer.close()
+        server.close()
+
+    began = time.monotonic()
+    asyncio.run(scenario())
+    return time.monotonic() - began
+
+
+def test_a_folder_that_takes_longer_than_rank_0_is_given_for_its_answer_is_waited_for_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script beside a million files, or on a file server that is busy."""
+
+    def slow(_: str) -> str:
+        time.sleep(reach.CONNECT_TIMEOUT + 0.5)
+        return "late"
+
+    monkeypatch.setattr(code, "fingerprint", slow)
+    said: list[str] = []
+    joins(LaunchConfig(script(tmp_path / "code"), rendezvous_port=free_port(), rank0_timeout=10), said)
+    assert any("joined the group" in line for line in said)
+
+
+def test_a_folder_that_does_not_answer_keeps_nobody_from_joining(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, reads = threading.Event(), []
+
     def hang(_: str) -> str:
-        time.sleep(3)
+        reads.append(1)
+        answers.wait()
         return "late"
 
     monkeypatch.setattr(code, "fingerprint", hang)
-    monkeypatch.setattr(code, "READ_WITHIN", 0.2)
+    monkeypatch.setattr(joining, "READ_WITHIN", 0.2)
+    monkeypatch.setattr(roster, "READ_WITHIN", 0.2)
+    said: list[str] = []
+    try:
+        joins(LaunchConfig(script(tmp_path / "code"), rendezvous_port=free_port(), rank0_timeout=10), said)
+    finally:
+        answers.set()
+    assert any("joined the group" in line for line in said)
+    assert len([line for line in said if "its code is not compared" in line]) == 2
+    assert len(reads) == 2, "one of each side"
+
+
+def test_of_a_folder_that_hangs_one_read_hangs_and_its_answer_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, reads = threading.Event(), []
+
+    def hang(_: str) -> str:
+        reads.append(1)
+        answers.wait()
+        return "late"
+
+    monkeypatch.setattr(code, "fingerprint", hang)
     said: list[str] = []
 
-    async def scenario() -> list[str]:
+    async def scenario() -> None:
         own = code.Code(LaunchConfig(script(tmp_path / "code")), said.append)
-        return list(await asyncio.gather(own.fingerprint(), own.fingerprint()))
+        assert list(await asyncio.gather(own.fingerprint(0.1), own.fingerprint(0.1))) == ["", ""]
+        assert await own.fingerprint(0.1) == ""
+        answers.set()
+        assert await own.fingerprint(20) == "late"
 
-    began = time.monotonic()
-    assert asyncio.run(scenario()) == ["", ""]
-    assert time.monotonic() - began < 2
-    assert len(said) == 1
+    try:
+        asyncio.run(scenario())
+    finally:
+        answers.set()
+    assert len(reads) == len(said) == 1
     assert "its code is not compared" in said[0]
 
 
 def test_a_pod_with_an_old_copy_waits_and_joins_once_it_has_the_new_one(make_group: MakeGroup, tmp_path: Path) -> None:
     """The folder of one node was not brought up to date: without this both would train, each its own program."""
-    group = make_group("wait")
+    group = make_group("wait", rank0Timeout=60)
     old = tmp_path / "old" / SCRIPT.name
     old.parent.mkdir()
     old.write_text(SCRIPT.read_text() + "\n# an older copy\n")
@@ -79,7 +146,8 @@ def test_a_pod_with_an_old_copy_waits_and_joins_once_it_has_the_new_one(make_gro
         pod.config.write_text(yaml.safe_dump(settings))
     group.start()
     until(lambda: "differ from those of rank 0" in group.pods[1].output, timeout=20, what="the refusal")
-    assert f"its Python files in {new.parent} differ" in group.pods[0].output
+    says = f"its Python files in {new.parent} differ"
+    until(lambda: says in group.pods[0].output, timeout=20, what="rank 0 says so")
     assert not group.workers(1)
     old.write_text(SCRIPT.read_text())
     group.wait_for_workers(1, 2)

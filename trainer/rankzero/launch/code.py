@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +19,8 @@ from rankzero.launch import volume
 
 MOST_FILES = 1000
 """Files of a folder that are compared."""
-READ_WITHIN = 5.0
-"""Seconds; a file server that is away keeps nobody from joining."""
 FRESH = 2.0
-"""Seconds for which an answer is given again: a whole group may join at once."""
+"""Seconds after a read for which its answer is given again: a whole group may join at once."""
 
 
 def fingerprint(script: str) -> str:
@@ -42,18 +41,35 @@ class Code:
         self._script = launch.script
         self._say = say
         self._reading: asyncio.Task[str] | None = None
-        self._since = 0.0
+        self._read_at = 0.0
+        self._is_slow = False
 
-    async def fingerprint(self) -> str:
-        """See :func:`fingerprint`; empty, and said, where the folder does not answer."""
-        now = time.monotonic()
-        if self._reading is None or now - self._since > FRESH:
-            self._since = now
-            self._reading = asyncio.create_task(self._read())
-        return await asyncio.shield(self._reading)
+    def begin(self) -> asyncio.Task[str]:
+        """Read, unless that is going on or has just been done: of a folder that hangs one read hangs."""
+        reading = self._reading
+        if reading is None or (reading.done() and time.monotonic() - self._read_at > FRESH):
+            reading = self._reading = asyncio.create_task(self._read())
+        return reading
+
+    async def fingerprint(self, within: float) -> str:
+        """See :func:`fingerprint`; empty, and said, where the folder has not answered after ``within`` seconds."""
+        reading = self.begin()
+        done, _ = await asyncio.wait({reading}, timeout=within)
+        if done:
+            return reading.result()
+        if not self._is_slow:
+            self._is_slow = True
+            self._not_compared(f"has not been read within {within:g} s")
+        return ""
 
     async def _read(self) -> str:
         def say(_: str) -> None:
-            self._say(f"the folder of {self._script} cannot be read: its code is not compared with that of other pods")
+            self._not_compared("cannot be read")
 
-        return await volume.attempt(lambda: fingerprint(self._script), "", say, within=READ_WITHIN)
+        try:
+            return await volume.attempt(lambda: fingerprint(self._script), "", say, within=math.inf)
+        finally:
+            self._read_at = time.monotonic()
+
+    def _not_compared(self, why: str) -> None:
+        self._say(f"the folder of {self._script} {why}: its code is not compared with that of other pods")

@@ -12,6 +12,9 @@ from rankzero.launch.code import Code
 from rankzero.launch.identity import Identity
 from rankzero.launch.protocol import Hello, ProtocolError, Refused, Welcome, receive, send
 
+READ_WITHIN = 5.0
+"""Seconds for the script's folder; a file server that is away keeps nobody from joining."""
+
 
 class Joining:
     """Used by every node rank, rank 0 included. ``last_words`` are those of the launcher before this one."""
@@ -37,9 +40,10 @@ class Joining:
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._launch.rank0_timeout
         while True:
+            code = await self._code.fingerprint(READ_WITHIN)  # first: rank 0 waits for no greeting that takes long
             left = max(0.0, deadline - clock())
             reader, writer = await reach.connect(host, self._launch.rendezvous_port, timeout=left, say=self._waiting)
-            reason = await self._greet(reader, writer, host)
+            reason = await self._greet(reader, writer, host, code)
             if not reason:
                 self.waiting_for, self.awaits_upgrade = "", False
                 return reader, writer
@@ -53,7 +57,7 @@ class Joining:
                 self._waiting(reason)
             await asyncio.sleep(reach.LONGEST_PAUSE)
 
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> str:
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, code: str) -> str:
         """Introduce this pod; why it is not taken in now, empty where it is. Raises where it never will be."""
         me = self._identity
         hello = Hello(
@@ -65,7 +69,7 @@ class Joining:
             boot=me.boot,
             node_name=me.node_name,
             config_hash=me.config_hash,
-            code=await self._code.fingerprint(),
+            code=code,
             last_words=self._last_words,
         )
         await send(writer, hello)

@@ -29,6 +29,8 @@ from rankzero.launch.tally import Tally
 from rankzero.launch.watchdog import PHASES
 
 HELLO_TIMEOUT = 5.0
+READ_WITHIN = 1.0
+"""Seconds that an answer to a greeting waits for the script's folder: less than a member waits for the answer."""
 BEAT_EVERY = 1.0
 TELL_WITHIN = 2.0
 """Seconds for a member to take in what it was sent before, where its connection is full."""
@@ -115,6 +117,7 @@ class Roster:
 
     async def serve(self) -> asyncio.Server:
         """Listen on the rendezvous port, IPv4 and IPv6. Raises OSError where the port is taken."""
+        self._code.begin()
         return await asyncio.start_server(
             self._connection, host=None, port=self._launch.rendezvous_port, limit=protocol.MAX_LINE, backlog=BACKLOG
         )
@@ -209,7 +212,7 @@ class Roster:
     async def _admit(self, hello: Message, writer: asyncio.StreamWriter) -> Peer | None:
         if not isinstance(hello, Hello):
             raise ProtocolError(f"expected Hello, got {type(hello).__name__}")
-        refusal = self._refusal(hello, await self._code.fingerprint())
+        refusal = self._refusal(hello, await self._code.fingerprint(READ_WITHIN))
         if refusal:
             self._refused.note(f"refused {hello.pod_name[:LONGEST_NAME]}: {refusal.reason}")
             await send(writer, refusal)
