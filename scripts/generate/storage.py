@@ -101,7 +101,7 @@ FRAME: dict[str, Schema] = {
         {
             "size": text(MEMORY),
             "storageClass": object_name(optional=True),
-            "accessMode": choice("ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"),
+            "accessMode": choice("", "ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"),
             "existingClaim": object_name(optional=True),
             "nfs": NFS,
             "hostPath": section(

@@ -95,7 +95,7 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"nodes": 2, "checkpoints.accessMode": "ReadWriteOnce"},
-        "checkpoints.accessMode is ReadWriteOnce but nodes is 2: set it to ReadWriteMany, with a "
+        "checkpoints.accessMode is ReadWriteOnce but nodes is 2: remove it or set it to ReadWriteMany, with a "
         "checkpoints.storageClass that can do it",
     ),
     (

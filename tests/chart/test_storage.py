@@ -10,7 +10,7 @@ import pytest
 
 from rankzero import contract
 from scripts.cache import REPO
-from tests.chart.rendering import Manifest, environment, minimal, pod_spec, refusals, render, trainer
+from tests.chart.rendering import Manifest, environment, minimal, only, pod_spec, refusals, render, trainer
 
 NFS = {"server": "storage.example.com", "path": "/export"}
 
@@ -252,3 +252,16 @@ SCHEMA: list[tuple[dict[str, Any], str]] = [
 def test_a_misspelt_volume_is_refused_by_the_schema(changes: dict[str, Any], part: str) -> None:
     (sentence,) = refusals(minimal(changes))
     assert part in sentence
+
+
+@pytest.mark.parametrize(
+    ("values", "mode"),
+    [
+        ({"nodes": 1}, "ReadWriteOnce"),
+        ({"nodes": 2}, "ReadWriteMany"),
+        ({"nodes": 1, "checkpoints.accessMode": "ReadWriteMany"}, "ReadWriteMany"),
+    ],
+)
+def test_a_claim_for_one_node_is_one_that_every_storage_class_can_make(values: dict[str, Any], mode: str) -> None:
+    claim = only(render(minimal(values)), "PersistentVolumeClaim")
+    assert claim["spec"]["accessModes"] == [mode]

@@ -27,7 +27,7 @@ def test_the_same_values_do_nothing() -> None:
 
 @pytest.mark.parametrize("change", [{"image.tag": "0.2.0"}, {"train.epochs": 5}, {"nodes": 2}, {"run.id": "second"}])
 def test_what_reaches_the_pods_restarts_the_group(change: dict[str, Any]) -> None:
-    (found,) = judged(change)
+    (found,) = judged(change, {"checkpoints.accessMode": "ReadWriteMany"})
     assert found.effect is Effect.RESTART
     assert found.target == "StatefulSet mnist"
 
@@ -51,12 +51,21 @@ def test_a_claim_grows_and_never_shrinks(size: str, effect: Effect) -> None:
     assert found.effect is effect
 
 
-@pytest.mark.parametrize("change", [{"checkpoints.storageClass": "b"}, {"checkpoints.accessMode": "ReadWriteOnce"}])
+@pytest.mark.parametrize(
+    "change", [{"checkpoints.storageClass": "b"}, {"checkpoints.accessMode": "ReadWriteMany"}, {"nodes": 2}]
+)
 def test_class_and_access_mode_of_a_claim_are_refused_with_the_way_round(change: dict[str, Any]) -> None:
     """Known failure A13."""
-    (found,) = judged(change, {"checkpoints.storageClass": "a"})
-    assert found.effect is Effect.REFUSED
+    found = judged(change, {"checkpoints.storageClass": "a"})[0]
+    assert (found.effect, found.target) == (Effect.REFUSED, "PersistentVolumeClaim mnist-checkpoints")
     assert "checkpoints.existingClaim" in found.advice
+
+
+def test_a_group_that_shrinks_to_one_pod_keeps_the_access_mode_of_its_claim() -> None:
+    found = judged({"nodes": 1}, {"nodes": 2})[0]
+    assert (found.effect, found.fields) == (Effect.REFUSED, ("spec.accessModes",))
+    assert "set checkpoints.accessMode to that" in found.advice
+    assert worst({"nodes": 1, "checkpoints.accessMode": "ReadWriteMany"}, {"nodes": 2}) is Effect.RESTART
 
 
 def test_a_claim_that_leaves_the_release_stays_when_it_is_kept_and_is_a_loss_when_not() -> None:
@@ -153,7 +162,7 @@ def test_the_priority_of_a_native_gang_is_refused_and_its_size_is_not() -> None:
         ("spec.priorityClassName",),
     )
     assert restart.effect is Effect.RESTART
-    assert worst({"nodes": 2}, gang) is Effect.RESTART
+    assert worst({"nodes": 3}, {**gang, "nodes": 2}) is Effect.RESTART
     assert worst({"scheduling.priorityClassName": "high"}, {"scheduling.gang": "volcano"}) is Effect.RESTART
 
 

@@ -10,8 +10,8 @@
 {{- if gt (len $sources) 1 }}
 {{- $errors = append $errors (printf "checkpoints has %s, and state lies in one place: keep one of existingClaim, nfs and hostPath" (join " and " $sources)) }}
 {{- end }}
-{{- if and (gt $nodes 1) (include "rankzero.makesClaim" $) (ne .accessMode "ReadWriteMany") }}
-{{- $errors = append $errors (printf "checkpoints.accessMode is %s but nodes is %d: set it to ReadWriteMany, with a checkpoints.storageClass that can do it" .accessMode $nodes) }}
+{{- if and (gt $nodes 1) (include "rankzero.makesClaim" $) (ne (include "rankzero.accessMode" $) "ReadWriteMany") }}
+{{- $errors = append $errors (printf "checkpoints.accessMode is %s but nodes is %d: remove it or set it to ReadWriteMany, with a checkpoints.storageClass that can do it" .accessMode $nodes) }}
 {{- end }}
 {{- if and (gt $nodes 1) .hostPath (not .hostPath.shared) }}
 {{- $errors = append $errors (printf "checkpoints.hostPath is %s but nodes is %d, and each node would have a folder of its own: set checkpoints.hostPath.shared to true where it is one file system on all of them, or use a claim or nfs" .hostPath.path $nodes) }}

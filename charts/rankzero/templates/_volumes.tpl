@@ -117,6 +117,11 @@ emptyDir: {}
 {{- end }}
 {{- end }}
 
+{{/* Access mode of that claim: most storage classes know only the one that a single node needs. */}}
+{{- define "rankzero.accessMode" -}}
+{{- .Values.checkpoints.accessMode | default (ternary "ReadWriteMany" "ReadWriteOnce" (gt (int .Values.nodes) 1)) }}
+{{- end }}
+
 {{/* Where caches are kept; empty for the volume of temporary files. */}}
 {{- define "rankzero.cacheSource" -}}
 {{- with .Values.cache }}

@@ -161,6 +161,8 @@ def _claim(path: str, pair: Pair, _: str) -> Verdict:
     if not path.startswith("spec."):
         return IN_PLACE
     if path != "spec.resources.requests.storage":
+        if path.startswith("spec.accessModes") and pair[0]["spec"]["accessModes"] == ["ReadWriteMany"]:
+            return Effect.REFUSED, "the claim stays ReadWriteMany: set checkpoints.accessMode to that"
         return Effect.REFUSED, f"class and access mode of a claim are fixed: {OTHER_CLAIM}"
     asked = [claim["spec"]["resources"]["requests"]["storage"] for claim in pair]
     old, new = (parse_quantity(size) for size in asked)  # type: ignore[no-untyped-call]
