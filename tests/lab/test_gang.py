@@ -113,8 +113,8 @@ def test_a_native_gang_that_fits_is_placed_whole(namespace: Namespace) -> None:
 @pytest.fixture(scope="module")
 def kueue(lab: None) -> Iterator[None]:  # noqa: ARG001
     """Kueue itself, with a quota of all the free GPUs."""
-    operators.up(Stages(), ["kueue"])
     try:
+        operators.up(Stages(), ["kueue"])
         yield
     finally:
         operators.down(Stages(), ["kueue"])

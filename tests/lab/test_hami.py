@@ -31,10 +31,10 @@ PLACED_WITHIN = 60.0
 @pytest.fixture(scope="module")
 def hami(lab: None) -> Iterator[None]:  # noqa: ARG001
     """The scheduler, and a node that advertises what it counts."""
-    operators.up(Stages(), ["hami-scheduler"])
-    for resource, amount in OFFERED.items():
-        gpus.offer(NODE, resource, amount)
     try:
+        operators.up(Stages(), ["hami-scheduler"])
+        for resource, amount in OFFERED.items():
+            gpus.offer(NODE, resource, amount)
         yield
     finally:
         for resource in OFFERED:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rankzero.cluster.api import connect
-from rankzero.cluster.run import Run
+from rankzero.cluster.run import PodView, Run
 from rankzero.cluster.status import collect
 from scripts.lab import kube, trainer_image
 from scripts.stages import Stages
@@ -93,9 +93,13 @@ def test_a_bug_fails_a_job_without_a_new_pod(namespace: Namespace, image: str) -
 
     job = finished(namespace)
     assert (job["end"]["type"], job["end"]["reason"]) == ("Failed", "PodFailurePolicy")
-    after = run.pods()
+
+    def ended() -> list[PodView]:
+        pods = run.pods()
+        return pods if all(pod.has_ended for pod in pods) else []
+
+    after = until(ended, timeout=ENDS_WITHIN, what="the pods have ended")
     assert {pod.uid for pod in after} <= before
-    assert all(pod.has_ended or not pod.gpus for pod in after)
     document = collect(run)
     assert document["state"] == "failed"
     assert "the same error at the same step twice" in document["outcome"]["reason"]

@@ -52,8 +52,8 @@ def image(lab: None) -> str:  # noqa: ARG001
 def kind(lab: None, request: pytest.FixtureRequest) -> Iterator[Kind]:  # noqa: ARG001
     """Its operators run, and are gone afterwards."""
     kind: Kind = request.param
-    operators.up(Stages(), kind.operators)
     try:
+        operators.up(Stages(), kind.operators)
         yield kind
     finally:
         operators.down(Stages(), kind.operators)

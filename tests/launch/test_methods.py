@@ -41,13 +41,15 @@ def test_a_plain_script_finds_its_group_in_the_environment(make_group: MakeGroup
 
 
 @slow
+@pytest.mark.timeout(300)
 def test_a_script_for_torch_distributed_launch_gets_what_that_hands_over(make_group: MakeGroup, tmp_path: Path) -> None:
     """Compared with PyTorch's own launcher, which a script of ten years ago was written for."""
     group = train(make_group, script=PLAIN, method="launch")
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     command = [sys.executable, "-m", "torch.distributed.launch", "--nproc_per_node=2", "--master_addr=localhost"]
-    subprocess.run([*command, f"--master_port={unused_port()}", PLAIN, str(theirs)], check=True, capture_output=True)
+    command += [f"--master_port={unused_port()}", PLAIN, str(theirs)]
+    subprocess.run(command, check=True, capture_output=True, timeout=150)
     ours = [{**one, "arguments": one["arguments"][:-1]} for one in ranks(group.folder)]
     for rank, one in enumerate(ranks(theirs, 2)):
         assert one["arguments"][:-1] == [f"--local-rank={rank}"]
@@ -58,6 +60,7 @@ def test_a_script_for_torch_distributed_launch_gets_what_that_hands_over(make_gr
 
 
 @slow
+@pytest.mark.timeout(300)
 def test_a_torchrun_of_ones_own_runs_once_a_pod(make_group: MakeGroup) -> None:
     """`launch.command` with one process a pod: how any other launcher is started."""
     own = (
