@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rankzero import contract
 from rankzero.launch import exit_status
+from rankzero.launch.records import Records
 
 CODES = range(256)
 REPLACED = {*contract.POD_ENDS_RUN_GOES_ON, *contract.POD_FAILED}
@@ -38,6 +41,28 @@ def test_a_pod_that_is_to_be_replaced_says_so_in_the_words_of_its_controller(cod
     assert exit_status.of_pod("Job", code) == exit_status.of_pod("TrainJob", code) == code
     assert exit_status.of_pod("PyTorchJob", code) >= 128
     assert exit_status.of_pod("StatefulSet", code) == exit_status.of_pod("", code) == code
+
+
+@pytest.mark.parametrize("code", [contract.EXIT_PREFLIGHT, contract.EXIT_INTERNAL])
+def test_node_rank_0_of_a_pytorchjob_asks_for_no_new_pod_before_its_first_attempt(code: int, tmp_path: Path) -> None:
+    """Its operator has no limit, and nobody has begun to count."""
+    environ = {
+        contract.ENV_WORKLOAD: "PyTorchJob/train",
+        contract.ENV_STATE_ROOT: str(tmp_path),
+        contract.ENV_RUN_NAME: "train",
+        contract.ENV_RUN_ID: "main",
+        contract.ENV_NODE_RANK: "0",
+        contract.ENV_FIRST_NODE_RANK: "0",
+    }
+    assert exit_status.of_error(environ, code) == code
+    assert exit_status.of_error({**environ, contract.ENV_FIRST_NODE_RANK: "1"}, code) == contract.EXIT_REPLACE
+    assert exit_status.of_error(environ, contract.EXIT_RANK0_UNREACHABLE) == contract.EXIT_REPLACE
+    records = Records(tmp_path / "train/main", "train", "main", "uid")
+    records.load({})
+    records.open_attempt([{"node_rank": 0, "uid": "uid"}])
+    records.save()
+    assert exit_status.of_error(environ, code) == contract.EXIT_REPLACE
+    assert exit_status.of_error({**environ, contract.ENV_WORKLOAD: "Job/train"}, code) == code
 
 
 def test_every_code_of_the_launcher_is_one_of_the_two() -> None:

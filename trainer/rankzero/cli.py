@@ -131,15 +131,14 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from rankzero.launch import exit_status, identity, termination  # other commands do not need the launcher
+    from rankzero.launch import exit_status, termination  # other commands do not need the launcher
     from rankzero.launch import main as launcher
 
-    kind = identity.kind_of(os.environ.get(contract.ENV_WORKLOAD, ""))
     try:
         return launcher.launch(options.config)
     except RankzeroError as error:
         termination.leave(str(error))
-        error.exit_code = exit_status.of_pod(kind, error.exit_code)
+        error.exit_code = exit_status.of_error(os.environ, error.exit_code)
         raise
     except Exception as error:
         traceback.print_exc()
@@ -148,7 +147,7 @@ def _launch(options: argparse.Namespace) -> int:
             hint="report it with the traceback in this pod's log; the run goes on when the container starts again",
         )
         termination.leave(str(told))
-        told.exit_code = exit_status.of_pod(kind, told.exit_code)
+        told.exit_code = exit_status.of_error(os.environ, told.exit_code)
         raise told from error
 
 

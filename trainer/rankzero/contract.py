@@ -180,9 +180,11 @@ EXIT_REQUEUE = 75
 
 POD_ENDS_RUN_GOES_ON = (EXIT_RANK0_UNREACHABLE, EXIT_REQUEUE)
 """A Job replaces a pod that ends with one of these, however often: nothing is wrong with it or with the script."""
-POD_FAILED = (EXIT_PREFLIGHT, EXIT_INTERNAL, 134, 135, 137, 139, 143)
-"""A Job replaces a pod that ends with one of these as often as workload.backoffLimit says; the last ones are those of
-a launcher that a signal ended, SIGKILL for want of memory among them. With any other code the whole run has ended."""
+POD_FAILED = (EXIT_PREFLIGHT, EXIT_INTERNAL, 128, 134, 135, 137, 139, 143, 255)
+"""A Job replaces a pod that ends with one of these as often as workload.backoffLimit says. containerd reports 128 for a
+container that a node cannot start (StartError) and 255 for one that is gone after the node's reboot (Unknown); those
+between are those of a launcher that a signal ended, SIGKILL for want of memory among them. With any other code the
+whole run has ended."""
 EXIT_REPLACE = 143
 """Stands for all of these in a PyTorchJob, whose operator replaces a pod for codes from 128 on only."""
 
