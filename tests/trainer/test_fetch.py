@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import http.server
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -84,17 +86,90 @@ def test_a_folder_with_another_revision_gets_the_wanted_one(repository: Reposito
     assert (tmp_path / "code" / "train.py").read_text() == "print(1)"
 
 
-def test_a_server_that_hands_out_branches_only_is_asked_for_all_of_them(repository: Repository, tmp_path: Path) -> None:
+def test_a_server_that_hands_out_branches_only_is_asked_for_all_of_them(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """git's default before protocol 2, which some servers keep: a commit that no branch or tag ends at is not ours."""
     commit(repository.folder, "print(3)")
-    code = tmp_path / "code"
+    code, settings = tmp_path / "code", tmp_path / "gitconfig"
+    settings.write_text("[protocol]\nversion = 0\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
     code.mkdir()
     git(code, "init", "--quiet")
-    git(code, "config", "protocol.version", "0")
     with pytest.raises(subprocess.CalledProcessError):
-        git(code, "fetch", repository.url, repository.second)
+        git(code, "-c", "protocol.version=0", "fetch", repository.url, repository.second)
     assert fetch.fetch(repository.url, repository.second, code, NONE) == repository.second
     assert (code / "train.py").read_text() == "print(2)"
+
+
+@pytest.mark.parametrize("left", ["index.lock", "shallow.lock", "HEAD", "objects"])
+@pytest.mark.parametrize("revision", ["commit", "v1"])
+def test_what_a_killed_fetch_has_left_is_in_nobodys_way(
+    repository: Repository, tmp_path: Path, revision: str, left: str
+) -> None:
+    """The folder lives as long as the pod, so each restart of the container would meet it again."""
+    code = tmp_path / "code"
+    wanted = repository.first if revision == "commit" else revision
+    fetch.fetch(repository.url, wanted, code, NONE)
+    (code / "train.py").write_text("half")
+    if left == "objects":
+        for path in (code / ".git/objects").rglob("*"):
+            if path.is_file():
+                path.chmod(0o600)
+                path.write_bytes(b"")
+    else:
+        (code / ".git" / left).write_bytes(b"")
+    assert fetch.fetch(repository.url, wanted, code, NONE) == repository.first
+    assert (code / "train.py").read_text() == "print(1)"
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        yield server
+
+
+def url_of(server: socket.socket) -> str:
+    return f"http://127.0.0.1:{server.getsockname()[1]}/a.git"
+
+
+def test_a_server_that_never_answers_is_not_waited_for_for_ever(
+    silent: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "PAUSES", ())
+    monkeypatch.setattr(fetch, "HTTP_LIMITS", ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=2"))
+    with pytest.raises(PreflightError, match="Operation too slow"):
+        fetch.fetch(url_of(silent), "v1", tmp_path / "code", NONE)
+
+
+def test_a_git_that_hangs_is_ended_with_its_children(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin/git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nsleep 1000 & wait\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(fetch, "WITHIN", 0.5)
+    with pytest.raises(PreflightError, match=r"has not ended within 0\.5 s"):
+        fetch.fetch(repository.url, "v1", tmp_path / "code", NONE)
+
+
+def test_a_fetch_that_is_stopped_ends_at_once_and_so_does_git(silent: socket.socket, tmp_path: Path) -> None:
+    """It is PID 1 of its container, and the pod is being deleted."""
+    command = [sys.executable, "-m", "rankzero.cli", "fetch-code", url_of(silent), "v1", str(tmp_path / "code")]
+    with subprocess.Popen([*command, "--credentials", str(NONE)], stderr=subprocess.PIPE, text=True) as process:
+        connection, _ = silent.accept()
+        with connection:
+            connection.settimeout(30)
+            process.terminate()
+            assert process.wait(30) == 128 + signal.SIGTERM
+            while connection.recv(65536):
+                pass  # what git has asked; then the end of its connection
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
 
 
 @pytest.mark.parametrize("revision", ["main", "v9", "0" * 40])
@@ -264,5 +339,7 @@ def test_ssh_uses_the_key_and_knows_the_host(tmp_path: Path) -> None:
     command = environment["GIT_SSH_COMMAND"]
     assert f"UserKnownHostsFile={credentials}/known_hosts" in command
     assert "StrictHostKeyChecking=yes" in command
+    assert "ConnectTimeout=" in command
+    assert "ServerAliveInterval=" in command
     assert (tmp_path / "key").read_text() == "KEY\n"
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0

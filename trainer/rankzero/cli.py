@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -83,6 +84,8 @@ def parser() -> argparse.ArgumentParser:
 def _fetch(options: argparse.Namespace) -> int:
     from rankzero import fetch
 
+    # As PID 1 of its container it would be deaf to the signal without a handler.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     commit = fetch.fetch(options.repository, options.revision, options.folder, options.credentials)
     print(f"rankzero: {options.revision} of {options.repository} is commit {commit}", flush=True)  # noqa: T201
     return contract.EXIT_OK

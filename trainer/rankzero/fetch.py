@@ -6,9 +6,11 @@ are not fetched.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -24,6 +26,11 @@ USERNAME, PASSWORD = "username", "password"
 """Keys of a Secret of type kubernetes.io/basic-auth."""
 SSH_KEY, KNOWN_HOSTS = "ssh-privatekey", "known_hosts"
 """Keys of a Secret of type kubernetes.io/ssh-auth; the second is customary."""
+WITHIN = 1800.0
+"""Seconds for one command of git; the limits below end most that hang long before."""
+HTTP_LIMITS = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
+"""Give up where no byte came for that many seconds; a server that counts objects sends a few."""
+SSH_LIMITS = "-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
 SAID = 2000
 """Last characters of what git said that an error repeats."""
 PAUSES = (2.0, 5.0, 15.0)
@@ -36,22 +43,24 @@ def fetch(repository: str, revision: str, folder: Path, credentials: Path) -> st
     """Have ``revision``, a full commit hash or a tag, in ``folder`` and nothing else; returns its commit.
 
     ``credentials`` is a mounted Secret, or no folder where none is needed. A folder that holds the commit already,
-    after a restart of the node say, is put right without asking the repository. Raises :class:`ConfigError` for a
-    revision that is not there and for a Secret that lacks a key, and :class:`PreflightError` where git is missing or
-    the repository cannot be reached.
+    after a restart of the node say, is put right without asking the repository; any other is emptied first, since a
+    fetch that was killed leaves locks and half objects. Raises :class:`ConfigError` for a revision that is not there
+    and for a Secret that lacks a key, and :class:`PreflightError` where git is missing or the repository cannot be
+    reached.
     """
     if shutil.which("git") is None:
         raise PreflightError("git is not in this image", hint="build it with trainer/Containerfile, which installs it")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rankzero-git-") as private:
         git = Git(folder, {**os.environ, **access(repository, credentials, Path(private))})
-        git.run("init", "--quiet")
         is_commit = COMMIT.fullmatch(revision) is not None
-        if not (is_commit and git.has(revision)):
-            _obtain(git, repository, revision if is_commit else f"refs/tags/{revision}")
-        git.run("checkout", "--quiet", "--force", "--detach", revision if is_commit else "FETCH_HEAD")
-        git.run("clean", "--quiet", "-ffdx")
-        return git.run("rev-parse", "HEAD").strip()
+        if is_commit and git.has(revision):
+            with contextlib.suppress(PreflightError):
+                return _check_out(git, revision)
+        _empty(folder)
+        git.run("init", "--quiet")
+        _obtain(git, repository, revision if is_commit else f"refs/tags/{revision}")
+        return _check_out(git, revision if is_commit else "FETCH_HEAD")
 
 
 class Git:
@@ -59,22 +68,36 @@ class Git:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
-        self._environment = {**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+        self._environment = {
+            **environment,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CEILING_DIRECTORIES": str(folder.resolve().parent),  # no repository around it
+            "LC_ALL": "C",
+        }
 
     def run(self, *arguments: str) -> str:
         """Its standard output. Raises :class:`PreflightError` with what it said."""
-        done = subprocess.run(
-            ["git", "-C", str(self._folder), *arguments],
+        with subprocess.Popen(
+            ["git", "-C", str(self._folder), *HTTP_LIMITS, *arguments],
             env=self._environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
-        )
-        if done.returncode:
-            raise PreflightError(f"git {arguments[0]} failed: {done.stderr.strip()[-SAID:]}")
-        return done.stdout
+            start_new_session=True,
+        ) as process:
+            try:
+                output, said = process.communicate(timeout=WITHIN)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+                raise PreflightError(f"git {arguments[0]} has not ended within {WITHIN:g} s") from None
+            except BaseException:  # this process is being stopped
+                _kill(process)
+                raise
+        if process.returncode:
+            raise PreflightError(f"git {arguments[0]} failed: {said.strip()[-SAID:]}")
+        return output
 
     def has(self, commit: str) -> bool:
         """Whether the folder holds the commit."""
@@ -83,6 +106,26 @@ class Git:
         except PreflightError:
             return False
         return True
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """With the children that do its work, which hold its output open."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _check_out(git: Git, revision: str) -> str:
+    git.run("checkout", "--quiet", "--force", "--detach", revision)
+    git.run("clean", "--quiet", "-ffdx")
+    return git.run("rev-parse", "HEAD").strip()
 
 
 def _obtain(git: Git, repository: str, wanted: str) -> None:
@@ -127,7 +170,7 @@ def access(repository: str, credentials: Path, private: Path) -> dict[str, str]:
         options = (
             f"-o IdentitiesOnly=yes -o StrictHostKeyChecking=yes -o UserKnownHostsFile={credentials / KNOWN_HOSTS}"
         )
-        return {"GIT_SSH_COMMAND": f"ssh -i {key} {options}"}
+        return {"GIT_SSH_COMMAND": f"ssh -i {key} {options} {SSH_LIMITS}"}
     answer = private / "answer"
     answer.touch(0o600)
     answer.write_text(
