@@ -9,6 +9,7 @@ import pytest
 
 from rankzero import contract
 from tests.chart.rendering import Manifest, environment, minimal, pod_spec, refusals, render, trainer
+from tests.chart.test_objects import notes
 
 FILES = {"code.files": {"train.py": "print(1)\n", "model.py": "x = 1\n"}, "launch.script": "/workspace/train.py"}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -103,7 +104,10 @@ def test_a_git_revision_is_fetched_before_the_trainer_starts() -> None:
     assert init["image"] == trainer(manifests)["image"]
     assert init["command"] == ["rankzero", "fetch-code"]
     assert init["args"] == [URL, COMMIT, contract.CODE_CHECKOUT_PATH]
-    assert init["env"] == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    assert init["env"] == [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+        {"name": "HTTPS_PROXY", "value": "http://proxy:3128"},
+    ]
     assert init["securityContext"] == trainer(manifests)["securityContext"]
     assert source(manifests) == {"emptyDir": {}}
     # kubelet joins them: what lies at /code/checkout there is at /workspace here
@@ -176,10 +180,23 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     *((git(revision=name), BRANCH.format(name)) for name in ("main", "HEAD", "refs/heads/x", "origin/x")),
     *((git(revision=name), PART.format(name)) for name in ("0123abc", "f" * 38 + "1")),
+    *(
+        (
+            git(repository=url),
+            "code.git.repository holds a user name, password or token, which everybody who may read the release would "
+            "see: put it into a Secret and name that in code.git.secret",
+        )
+        for url in (
+            "https://robot:token@git.example.com/a.git",
+            "https://token@git.example.com/a.git",
+            "ssh://git:password@git.example.com/a.git",
+        )
+    ),
     (
-        git(repository="https://robot:token@git.example.com/a.git"),
-        "code.git.repository holds a password, which everybody who may read the release would see: put it into a "
-        "Secret and name that in code.git.secret",
+        {**git(), "workload.kind": "PyTorchJob"},
+        "code.git is set but workload.kind is PyTorchJob, whose operator makes a pod anew for ever when its init "
+        "container fails: put the code into the image, a ConfigMap or a volume, or set workload.kind to StatefulSet or "
+        "Job",
     ),
     (
         git(repository="http://git/a.git", secret="s"),  # noqa: S106 -- a name
@@ -219,6 +236,7 @@ ACCEPTED: list[dict[str, Any]] = [
     git(revision="a" * 64),
     git(repository="file:///data/code.git"),
     git(repository="http://git.example.com/a.git"),
+    git(repository="ssh://git@git.example.com:2222/a.git", secret="keys"),  # noqa: S106 -- a name
     git(repository="git@git.example.com:a.git", secret="keys"),  # noqa: S106 -- a name
     {**FILES, "launch.script": "/opt/rankzero/examples/mnist.py"},
     {"code.files": {"train.py": "#" * 1000000}},
@@ -248,3 +266,10 @@ def test_the_folder_with_the_code_is_the_working_directory() -> None:
     """So that `python -m` finds its modules, and relative paths what lies beside the script."""
     assert trainer(render(minimal(FILES)))["workingDir"] == "/workspace"
     assert "workingDir" not in trainer(render(minimal({})))
+
+
+def test_the_notes_mind_a_script_that_only_the_image_can_hold(tmp_path: Path) -> None:
+    said = "launch.script is /workspace/train.py but code has no source: the image must hold it"
+    assert said in notes(tmp_path, {"launch.script": "/workspace/train.py"})
+    assert said not in notes(tmp_path, {"launch.script": "/workspace/train.py", "code.claim": "a"})
+    assert said not in notes(tmp_path, {"launch.script": "/opt/team/train.py"})

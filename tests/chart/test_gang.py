@@ -105,6 +105,11 @@ def test_volcanos_queue_and_order_are_those_of_the_group() -> None:
     assert "queue" not in only(gang("volcano"), "PodGroup")["spec"]
 
 
+def test_scheduler_plugins_may_have_taken_the_place_of_the_cluster_s_scheduler() -> None:
+    manifests = gang("coscheduling", **{"scheduling.schedulerName": "default-scheduler"})
+    assert pod_spec(manifests)["schedulerName"] == "default-scheduler"
+
+
 @pytest.mark.parametrize("mode", APIS)
 def test_another_scheduler_can_be_named(mode: str) -> None:
     assert pod_spec(gang(mode, **{"scheduling.schedulerName": "batch"}))["schedulerName"] == "batch"
@@ -220,13 +225,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "scheduling.volcano.queue is vision but scheduling.gang is native: "
         "set scheduling.gang to volcano or remove the queue",
     ),
-    *(
-        (
-            {"scheduling.gang": mode, "scheduling.schedulerName": "default-scheduler"},
-            f"scheduling.schedulerName is default-scheduler but scheduling.gang is {mode}, of whose groups it knows "
-            "nothing: leave the name empty",
-        )
-        for mode in ("volcano", "coscheduling")
+    (
+        {"scheduling.gang": "volcano", "scheduling.schedulerName": "default-scheduler"},
+        "scheduling.schedulerName is default-scheduler but scheduling.gang is volcano, of whose groups it knows "
+        "nothing: leave the name empty",
     ),
     *(
         (

@@ -110,6 +110,33 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     *(
         (
+            {"network": {"env": {variable: "0"}, **network}},
+            f"network.env.{variable} is set, which the chart sets to {value} as network.fabric.preset and "
+            "network.ipFamily say: remove it, or change those",
+        )
+        for variable, value, network in (
+            ("NCCL_P2P_LEVEL", "NVL", {"fabric": {"preset": "nvlink-only"}}),
+            ("NCCL_IB_ADDR_FAMILY", "AF_INET6", {"fabric": {"preset": "roce"}, "ipFamily": "IPv6"}),
+        )
+    ),
+    (
+        {"network.env": {"NVIDIA_VISIBLE_DEVICES": "all"}},
+        "network.env.NVIDIA_VISIBLE_DEVICES is set, by which a pod gets GPUs that it has not asked for: remove it, and "
+        "set resources.gpus",
+    ),
+    (
+        {"network.fabric": {"preset": "infiniband", "resource": {"name": "nvidia.com/gpu", "count": 1}}},
+        "network.fabric.resource.name is nvidia.com/gpu, as is resources.gpuResource, so its count would be that of "
+        "the GPUs: name what the RDMA device plugin offers, e.g. rdma/hca",
+    ),
+    (
+        {"serviceAccount.create": False},
+        "serviceAccount.create is false and serviceAccount.name is empty but rbac.create is true, which would give the "
+        "rights to every pod of the namespace that names no account: set the name of an account of your own, or "
+        "rbac.create to false",
+    ),
+    *(
+        (
             {"network.env": {variable: value}},
             f"network.env.{variable} looks like a secret, which everybody would read in the release: put it into a "
             f"Secret and refer to that, secretEnv.{variable}: {{secret: NAME, key: KEY}}",
@@ -130,9 +157,9 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     *(
         (
             {"secretEnv": {variable: {"secret": "s", "key": "k"}}},
-            f"secretEnv.{variable} is set, which chart and launcher set themselves: remove it",
+            f"secretEnv.{variable} is set, which chart, launcher and device plugin set themselves: remove it",
         )
-        for variable in ("RANKZERO_RUN_ID", "MASTER_ADDR", "NCCL_NET")
+        for variable in ("RANKZERO_RUN_ID", "MASTER_ADDR", "NCCL_NET", "CUDA_DISABLE_CONTROL", "NVIDIA_VISIBLE_DEVICES")
     ),
     (
         {"networkPolicy": {"enabled": False, "ingress": [{}]}},
@@ -197,6 +224,9 @@ def test_values_that_contradict_each_other_are_refused_with_one_sentence(
 
 
 ACCEPTED: list[dict[str, Any]] = [
+    {"network.env": {"NCCL_P2P_LEVEL": "SYS", "NCCL_IB_ADDR_FAMILY": "AF_INET6"}},
+    {"serviceAccount": {"create": False, "name": "trainers"}},
+    {"serviceAccount.create": False, "rbac.create": False},
     {"network.fabric": {"preset": "infiniband", "required": True}, "network.secondary": ["fabric/rail-0"]},
     {"network.env": {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "16"}},
     {"network.env": {"NCCL_NET": "AWS Libfabric"}},

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chart.rendering import minimal, pod_spec, render, trainer
+from tests.chart.rendering import environment, minimal, pod_spec, render, trainer
 from tests.chart.test_objects import notes
 
 WHOLE = {"gpus": 2, "cpu": 16, "memory": "64Gi"}
@@ -65,3 +65,10 @@ def test_the_notes_mind_cpus_that_do_not_fit_the_gpus(given: dict[str, Any], sen
     said = notes(tmp_path, {"resources": given})
     assert sentence in said
     assert ("Mind" in said) is bool(sentence)
+
+
+def test_a_pod_that_asks_for_no_gpu_sees_none_under_a_default_runtime_of_nvidia() -> None:
+    """Images on CUDA say `all`, which that runtime takes for all of the node's."""
+    name = "NVIDIA_VISIBLE_DEVICES"
+    assert environment(render(minimal({"resources.gpus": 0})))[name] == "void"
+    assert name not in environment(render(minimal({"resources.gpus": 1})))

@@ -110,7 +110,8 @@ def test_a_single_pod_trains_from_folders_of_its_node_and_a_reinstalled_one_find
     own: dict[str, Any] = {
         "launch": {"args": ["/workspace"]},
         "resources": {"cpu": "100m", "cpuBurst": True, "memory": "2Gi"},
-        "scheduling": {"nodeSelector": {"kubernetes.io/hostname": NODE.name}},
+        # This cluster has no runtime for GPUs.
+        "scheduling": {"nodeSelector": {"kubernetes.io/hostname": NODE.name}, "runtimeClassName": ""},
     }
     for install in range(2):
         releases.install(namespace, "train", image, "experiments/k3s-host-path.yaml", **own)

@@ -17,6 +17,14 @@ a claim, an NFS export, a folder of the nodes, or a revision that an init contai
 {{- toJson $given }}
 {{- end }}
 
+{{/* A script where `code` would put it, without any; an image may hold it there. Empty where there is nothing to say. */}}
+{{- define "rankzero.codeNote" -}}
+{{- $script := .Values.launch.script | default "" }}
+{{- if and (hasPrefix (print .Values.code.mountPath "/") $script) (not (include "rankzero.codeSources" . | fromJsonArray)) }}
+launch.script is {{ $script }} but code has no source: the image must hold it, or no rank starts.
+{{- end }}
+{{- end }}
+
 {{/* What names the code, for the hash of the settings: pods with other code belong to another version of the release. */}}
 {{- define "rankzero.codeIdentity" -}}
 {{- if include "rankzero.codeSources" . | fromJsonArray }}
@@ -77,12 +85,11 @@ a claim, an NFS export, a folder of the nodes, or a revision that an init contai
   command: [rankzero, fetch-code]
   # In a folder of its own, since git works only in one that belongs to its user.
   args: [{{ .repository | quote }}, {{ .revision | quote }}, /code/checkout]
-  {{- with $.Values.network.env }}
   env:
-    {{- range $name, $value := . }}
+    {{- include "rankzero.env.noGpu" $ | nindent 4 }}
+    {{- range $name, $value := $.Values.network.env }}
     {{- include "rankzero.env.value" (list $name $value) | nindent 4 }}
     {{- end }}
-  {{- end }}
   # Requests as limits keep a Guaranteed pod one; half a CPU is pinned to none.
   resources:
     {{- $resources := dict "cpu" "500m" "memory" ($.Values.resources.memory | default "1Gi") }}

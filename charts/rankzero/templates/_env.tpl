@@ -33,6 +33,9 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
 {{ include "rankzero.env.field" (list "RANKZERO_POD_UID" "metadata.uid") }}
 {{ include "rankzero.env.field" (list "RANKZERO_POD_IP" "status.podIP") }}
 {{ include "rankzero.env.field" (list "RANKZERO_NODE_NAME" "spec.nodeName") }}
+{{- if not .root.Values.resources.gpus }}
+{{ include "rankzero.env.noGpu" . }}
+{{- end }}
 {{- with include "rankzero.objectStorageEnv" .root | trim }}
 {{ . }}
 {{- end }}
@@ -62,6 +65,14 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
       name: {{ $from.secret | quote }}
       key: {{ $from.key | quote }}
 {{- end }}
+{{- end }}
+
+{{/*
+Keeps GPUs from a container that asks for none: images on CUDA say `all`, and where NVIDIA's runtime is the default one
+they would get all of the node's.
+*/}}
+{{- define "rankzero.env.noGpu" -}}
+{{- include "rankzero.env.value" (list "NVIDIA_VISIBLE_DEVICES" "void") }}
 {{- end }}
 
 {{/* One variable with its value. */}}

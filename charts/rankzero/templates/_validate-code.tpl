@@ -29,6 +29,9 @@
 {{- end }}
 
 {{- with .git }}
+{{- if and .repository (eq $.Values.workload.kind "PyTorchJob") }}
+{{- $errors = append $errors "code.git is set but workload.kind is PyTorchJob, whose operator makes a pod anew for ever when its init container fails: put the code into the image, a ConfigMap or a volume, or set workload.kind to StatefulSet or Job" }}
+{{- end }}
 {{- if and .repository $.Values.hami.enabled }}
 {{- $errors = append $errors "code.git is set but hami.enabled is true, and HAMi loses track of the cards of pods that have an init container: put the code into the image, a ConfigMap or a volume" }}
 {{- end }}
@@ -43,8 +46,9 @@
 {{- else if and (regexMatch "^[0-9a-f]{7,39}$" .revision) (regexMatch "[0-9]" .revision) }}
 {{- $errors = append $errors (printf "code.git.revision is %s, a part of a commit hash, which servers do not look up: set it to the full one (`git rev-parse %s`)" .revision .revision) }}
 {{- end }}
-{{- if regexMatch "^[a-z+]+://[^/]*:[^/]*@" .repository }}
-{{- $errors = append $errors "code.git.repository holds a password, which everybody who may read the release would see: put it into a Secret and name that in code.git.secret" }}
+{{- /* A user alone is none with ssh; with https it can be a token. */}}
+{{- if and (regexMatch "^[A-Za-z+]+://[^/]*@" .repository) (not (regexMatch "^ssh://[^/:@]+@[^/@]+(/|$)" .repository)) }}
+{{- $errors = append $errors "code.git.repository holds a user name, password or token, which everybody who may read the release would see: put it into a Secret and name that in code.git.secret" }}
 {{- else if and .secret (regexMatch "^(http|file)://" .repository) }}
 {{- $errors = append $errors (printf "code.git.secret is %s but code.git.repository is %s, and it would cross the network in clear or not be asked for: use an https or ssh URL, or remove the secret" .secret .repository) }}
 {{- else if and (not .secret) (regexMatch "^(ssh://|[^/:]+@[^/:]+:)" .repository) }}

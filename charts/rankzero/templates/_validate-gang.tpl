@@ -28,7 +28,8 @@
 {{- if and .volcano.queue (ne .gang "volcano") }}
 {{- $errors = append $errors (printf "scheduling.volcano.queue is %s but scheduling.gang is %s: set scheduling.gang to volcano or remove the queue" .volcano.queue .gang) }}
 {{- end }}
-{{- if and (has .gang (list "volcano" "coscheduling")) (eq .schedulerName "default-scheduler") }}
+{{- /* For coscheduling it may be the right one: scheduler-plugins can take the place of the cluster's scheduler. */}}
+{{- if and (eq .gang "volcano") (eq .schedulerName "default-scheduler") }}
 {{- $errors = append $errors (printf "scheduling.schedulerName is default-scheduler but scheduling.gang is %s, of whose groups it knows nothing: leave the name empty" .gang) }}
 {{- end }}
 

@@ -38,6 +38,9 @@
 {{- if and .required $rdma (not .resource.name) (not $.Values.network.secondary) }}
 {{- $errors = append $errors "network.fabric.required is true but pods get no RDMA device: set network.fabric.resource.name to what the device plugin offers, e.g. rdma/hca, or name networks with one in network.secondary" }}
 {{- end }}
+{{- if and .resource.name (eq .resource.name $.Values.resources.gpuResource) }}
+{{- $errors = append $errors (printf "network.fabric.resource.name is %s, as is resources.gpuResource, so its count would be that of the GPUs: name what the RDMA device plugin offers, e.g. rdma/hca" .resource.name) }}
+{{- end }}
 {{- if not $rdma }}
 {{- $given := dict "resource.name" .resource.name "devices" (join "," .devices) "ipcLock" (ternary "true" "" .ipcLock) }}
 {{- range $key, $value := $given }}
@@ -82,13 +85,22 @@
 {{- if gt (mul $threads $sockets) 64 }}
 {{- $errors = append $errors (printf "network.env.NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD is %d, and NCCL opens at most 64 sockets: lower one of them" (mul $threads $sockets)) }}
 {{- end }}
+{{- $rendered := dict }}
+{{- range include "rankzero.fabricEnv" $ | fromYamlArray }}
+{{- $_ := set $rendered .name .value }}
+{{- end }}
 {{- range $variable, $value := .network.env }}
-{{- if or (and (eq $variable "NCCL_NET") (ne $preset "auto")) (and (eq $variable "NCCL_IB_DISABLE") (ne $value "0") $rdma) }}
+{{- $isAnothers := and (eq $variable "NCCL_NET") (ne $preset "auto") }}
+{{- if or $isAnothers (and (eq $variable "NCCL_IB_DISABLE") (ne $value "0") $rdma) }}
 {{- $errors = append $errors (printf "network.env.%s is %s but network.fabric.preset is %s: remove it, or set the preset to auto" $variable $value $preset) }}
 {{- end }}
 {{- $fix := get (dict "NCCL_SOCKET_IFNAME" "network.interface" "GLOO_SOCKET_IFNAME" "network.interface" "NCCL_DEBUG" "network.ncclDebug" "NCCL_IB_HCA" "network.fabric.devices" "NCCL_IB_TC" "network.fabric.trafficClass" "NCCL_SOCKET_FAMILY" "network.ipFamily") $variable }}
 {{- if $fix }}
 {{- $errors = append $errors (printf "network.env.%s is set, which the chart sets itself: use %s" $variable $fix) }}
+{{- else if and (hasKey $rendered $variable) (not $isAnothers) }}
+{{- $errors = append $errors (printf "network.env.%s is set, which the chart sets to %s as network.fabric.preset and network.ipFamily say: remove it, or change those" $variable (get $rendered $variable)) }}
+{{- else if eq $variable "NVIDIA_VISIBLE_DEVICES" }}
+{{- $errors = append $errors (printf "network.env.%s is set, by which a pod gets GPUs that it has not asked for: remove it, and set resources.gpus" $variable) }}
 {{- else if regexMatch "^(RANKZERO_|TORCHELASTIC_|(MASTER_(ADDR|PORT)|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE))$)" $variable }}
 {{- $errors = append $errors (printf "network.env.%s is set, which the launcher sets itself: remove it" $variable) }}
 {{- end }}

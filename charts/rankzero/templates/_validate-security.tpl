@@ -14,9 +14,13 @@
 {{- if hasKey $.Values.network.env $variable }}
 {{- $errors = append $errors (printf "secretEnv.%s is set, and network.env.%s too: remove one of them" $variable $variable) }}
 {{- end }}
-{{- if regexMatch "^(RANKZERO_|TORCHELASTIC_|NCCL_|GLOO_|(MASTER_(ADDR|PORT)|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE))$)" $variable }}
-{{- $errors = append $errors (printf "secretEnv.%s is set, which chart and launcher set themselves: remove it" $variable) }}
+{{- if regexMatch "^(RANKZERO_|TORCHELASTIC_|NCCL_|GLOO_|(CUDA_DISABLE_CONTROL|NVIDIA_VISIBLE_DEVICES|MASTER_(ADDR|PORT)|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE))$)" $variable }}
+{{- $errors = append $errors (printf "secretEnv.%s is set, which chart, launcher and device plugin set themselves: remove it" $variable) }}
 {{- end }}
+{{- end }}
+
+{{- if and .rbac.create (not .serviceAccount.create) (not .serviceAccount.name) }}
+{{- $errors = append $errors "serviceAccount.create is false and serviceAccount.name is empty but rbac.create is true, which would give the rights to every pod of the namespace that names no account: set the name of an account of your own, or rbac.create to false" }}
 {{- end }}
 
 {{- with .networkPolicy }}
