@@ -71,6 +71,39 @@ def test_a_result_that_is_no_number_is_shown_as_such(api: FakeApi) -> None:
     assert lines(collect(run_of(api)))[2:] == ["  loss: nan", "  accuracy: 0.9712"]
 
 
+@pytest.mark.parametrize(
+    ("containers", "trouble"),
+    [
+        ([{"terminated": {"exitCode": 0}}, {"running": {}}], ""),
+        ([{"running": {}}, {"waiting": {"reason": "PodInitializing"}}], ""),
+        (
+            [{"terminated": {"exitCode": 69, "reason": "Error"}}, {"waiting": {"reason": "PodInitializing"}}],
+            "init container code: Error with status 69",
+        ),
+        (
+            [
+                {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+                {"waiting": {"reason": "PodInitializing"}},
+            ],
+            "init container code: CrashLoopBackOff: back-off 40s",
+        ),
+        ([{"terminated": {"exitCode": 0}}, {"terminated": {"exitCode": 1}}], "ended with status 1"),
+    ],
+)
+def test_a_pod_whose_init_container_fails_says_so(api: FakeApi, containers: list[Any], trouble: str) -> None:
+    """That of code.git for one: the trainer itself only waits for it."""
+    api.put_pods(100)
+    init, trainer = (
+        {"name": name, "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+        for name, state in zip(("code", "trainer"), containers, strict=True)
+    )
+    for one in (init, trainer):
+        one["lastState"] = {}
+    _, document = api.answers[PODS]
+    document["items"][0]["status"] |= {"initContainerStatuses": [init], "containerStatuses": [trainer]}
+    assert [pod.trouble for pod in run_of(api).pods()] == [trouble]
+
+
 def test_a_run_that_has_ended_is_told_by_its_event(api: FakeApi) -> None:
     api.put_workload(replicas=0)
     api.put_events((150, outcome("succeeded")))

@@ -168,12 +168,18 @@ def _trouble(status: Any) -> str:
     for condition in status.conditions or []:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{condition.reason}: {condition.message}"
-    for container in status.container_statuses or []:
-        waiting = container.state.waiting
-        if waiting and waiting.reason not in {"ContainerCreating", "PodInitializing"}:
-            last = container.last_state.terminated
-            said = waiting.message or (last.message if last else "") or ""
-            return f"{waiting.reason}: {said}".strip(": ")
-        if (ended := container.state.terminated) and ended.exit_code:
-            return f"{ended.reason or 'ended'} with status {ended.exit_code}"
+    for container in status.init_container_statuses or []:  # until they have ended the others wait for them
+        if trouble := _trouble_of(container):
+            return f"init container {container.name}: {trouble}"
+    return next(filter(None, map(_trouble_of, status.container_statuses or [])), "")
+
+
+def _trouble_of(container: Any) -> str:
+    waiting = container.state.waiting
+    if waiting and waiting.reason not in {"ContainerCreating", "PodInitializing"}:
+        last = container.last_state.terminated
+        said = waiting.message or (last.message if last else "") or ""
+        return f"{waiting.reason}: {said}".strip(": ")
+    if (ended := container.state.terminated) and ended.exit_code:
+        return f"{ended.reason or 'ended'} with status {ended.exit_code}"
     return ""
