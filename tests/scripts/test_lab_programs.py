@@ -54,6 +54,22 @@ def test_another_pin_is_kept_in_another_folder(monkeypatch: pytest.MonkeyPatch, 
     assert programs.missing() == programs.names()
 
 
+def test_an_operator_that_no_go_here_can_build_says_which_one_can(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Instead of the compiler's own sentence; the programs of the cluster can be built with less."""
+    go = tmp_path / "go"
+    go.write_text("#!/bin/sh\necho go1.26.6\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(programs, "ON_DEMAND", tmp_path / "operators")
+    (tmp_path / "operators/kueue").mkdir(parents=True)
+    (tmp_path / "operators/kueue/go.mod").write_text("module x\n\ngo 1.99.1\n")
+    with pytest.raises(RankzeroError, match=r"kueue needs Go 1\.99\.1: .*/go is here"):
+        programs.go_program("kueue")
+    assert programs.go_program("helm") == go
+
+
 def test_containerd_and_the_registry_agree_on_the_pause_image() -> None:
     config = Path(programs.__file__).parent / "node" / "rootfs" / "etc" / "containerd" / "config.toml"
     assert f'sandbox = "{images.MIRROR}/pause:{images.PAUSE_TAG}"' in config.read_text(encoding="utf-8")
