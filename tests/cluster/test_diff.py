@@ -40,14 +40,14 @@ def test_nothing_differs() -> None:
 
 
 def test_values_image_settings_and_effect_are_told() -> None:
-    status, lines = told(release({}), release({"train.epochs": 5, "image.tag": "2", "nodes": 2}))
+    status, lines = told(release({"nodes": 2}), release({"train.epochs": 5, "image.tag": "2", "nodes": 3}))
     assert status == contract.EXIT_DIFFERENT
     assert "  train.epochs: not set -> 5" in lines
     assert (
         '  trainer: "registry.example.com/rankzero/trainer:0.1.0-g1a2b3c4" -> "registry.example.com/rankzero/trainer:2"'
         in lines
     )
-    assert lines[lines.index("in train.yaml, from these values") + 1] == "  launch.nodes: 1 -> 2"
+    assert lines[lines.index("in train.yaml, from these values") + 1] == "  launch.nodes: 2 -> 3"
     assert lines[-1].startswith("  restarts the group: StatefulSet mnist (")
 
 
