@@ -64,14 +64,11 @@ nvidia.com/gpucores: 100
 {{- define "rankzero.hami.env" -}}
 {{- if .Values.hami.enabled }}
 {{- if and .Values.hami.passThrough (eq (include "rankzero.hami.takesParts" .) "false") }}
-- name: CUDA_DISABLE_CONTROL
-  value: "true"
+{{ include "rankzero.env.value" (list "CUDA_DISABLE_CONTROL" "true") }}
 {{- end }}
 {{- if not .Values.hami.ncclDirect }}
-- name: NCCL_P2P_DISABLE
-  value: "1"
-- name: NCCL_SHM_DISABLE
-  value: "1"
+{{ include "rankzero.env.value" (list "NCCL_P2P_DISABLE" "1") }}
+{{ include "rankzero.env.value" (list "NCCL_SHM_DISABLE" "1") }}
 {{- end }}
 {{- end }}
 {{- end }}
