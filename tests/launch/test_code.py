@@ -80,9 +80,8 @@ def test_a_folder_that_takes_longer_than_rank_0_is_given_for_its_answer_is_waite
     assert any("joined the group" in line for line in said)
 
 
-def test_a_folder_that_does_not_answer_keeps_nobody_from_joining(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def hanging(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, list[int]]:
+    """A folder that does not answer before the event is set, and one entry for each read of it."""
     answers, reads = threading.Event(), []
 
     def hang(_: str) -> str:
@@ -91,6 +90,13 @@ def test_a_folder_that_does_not_answer_keeps_nobody_from_joining(
         return "late"
 
     monkeypatch.setattr(code, "fingerprint", hang)
+    return answers, reads
+
+
+def test_a_folder_that_does_not_answer_keeps_nobody_from_joining(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, reads = hanging(monkeypatch)
     monkeypatch.setattr(joining, "READ_WITHIN", 0.2)
     monkeypatch.setattr(roster, "READ_WITHIN", 0.2)
     said: list[str] = []
@@ -106,14 +112,7 @@ def test_a_folder_that_does_not_answer_keeps_nobody_from_joining(
 def test_of_a_folder_that_hangs_one_read_hangs_and_its_answer_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, reads = threading.Event(), []
-
-    def hang(_: str) -> str:
-        reads.append(1)
-        answers.wait()
-        return "late"
-
-    monkeypatch.setattr(code, "fingerprint", hang)
+    answers, reads = hanging(monkeypatch)
     said: list[str] = []
 
     async def scenario() -> None:
