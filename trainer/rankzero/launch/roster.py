@@ -24,6 +24,7 @@ from rankzero.launch.protocol import (
     Welcome,
     receive,
     send,
+    send_encoded,
 )
 from rankzero.launch.tally import Tally
 from rankzero.launch.watchdog import PHASES
@@ -32,6 +33,9 @@ HELLO_TIMEOUT = 5.0
 READ_WITHIN = 1.0
 """Seconds that an answer to a greeting waits for the script's folder: less than a member waits for the answer."""
 BEAT_EVERY = 1.0
+BEAT = protocol.encode(Heartbeat())
+LOOK_EVERY = 0.25
+"""Seconds between two looks for silent members: there may be hundreds of events a second, and of members."""
 TELL_WITHIN = 2.0
 """Seconds for a member to take in what it was sent before, where its connection is full."""
 MOST_UNGREETED = 256
@@ -183,7 +187,7 @@ class Roster:
                 if isinstance(message, Report):
                     self._check(message, peer)
                 if isinstance(message, Heartbeat | Report):
-                    await send(writer, Heartbeat())  # an answer, not a timer for each of hundreds of members
+                    await send_encoded(writer, BEAT)  # an answer, not a timer for each of hundreds of members
                 if not isinstance(message, Heartbeat):
                     self._queue.put_nowait((peer, message))
         except (ProtocolError, TimeoutError) as error:
@@ -281,6 +285,8 @@ class Roster:
     def _find_silent(self) -> None:
         """Drop members without heartbeat, unless it was this process that did not get to read them."""
         now = time.monotonic()
+        if now - self._checked < LOOK_EVERY:
+            return
         late = max(0.0, now - self._checked - BEAT_EVERY - 0.5)
         self._checked = now
         for peer in list(self.peers.values()):
