@@ -36,7 +36,9 @@ def stage_trainer(folder: Path) -> None:
         shutil.copy(TRAINER / name, folder)
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     shutil.copytree(TRAINER / "examples", folder / "examples", ignore=ignored)
-    (folder / "requirements.txt").write_text(requirements("--no-dev"), encoding="utf-8")
+    # The base's numpy stays the only one, as its torch does.
+    selection = ("--no-dev", "--extra", "train", "--no-emit-package", "numpy")
+    (folder / "requirements.txt").write_text(requirements(*selection), encoding="utf-8")
     with staging() as built:
         uv("build", "--wheel", "--quiet", "--out-dir", built)
         for wheel in built.glob("*.whl"):
