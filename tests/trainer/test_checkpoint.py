@@ -19,7 +19,7 @@ from rankzero.config import TrainConfig
 from rankzero.errors import CheckpointError
 from rankzero.train.checkpoint import STATE_FILE, Checkpoints
 from rankzero.train.distributed import process_group
-from tests.trainer.ranks import on_ranks
+from tests.trainer.ranks import run
 
 CPU = torch.device("cpu")
 
@@ -256,8 +256,8 @@ def draw(rank: int, folder: Path, restore: bool) -> tuple[float, float]:
 
 
 def test_the_random_states_of_all_ranks_come_back(tmp_path: Path) -> None:
-    before = on_ranks(draw, 2, tmp_path, tmp_path / "run", False)
-    after = on_ranks(draw, 2, tmp_path, tmp_path / "run", True)
+    before = run(draw, 2, tmp_path / "run", False)
+    after = run(draw, 2, tmp_path / "run", True)
     assert before == after
     assert before[0] != before[1]
 
@@ -277,6 +277,6 @@ def save_on_full_volume(rank: int, folder: Path) -> str:
 
 
 def test_a_failed_save_is_known_and_a_final_one_an_error_on_every_rank(tmp_path: Path) -> None:
-    messages = on_ranks(save_on_full_volume, 2, tmp_path, tmp_path / "run")
+    messages = run(save_on_full_volume, 2, tmp_path / "run")
     assert messages[0] == messages[1]
     assert "could not be written" in messages[0]

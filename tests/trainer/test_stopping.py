@@ -15,7 +15,7 @@ from rankzero.config import TrainConfig
 from rankzero.train.distributed import Ranks, process_group
 from rankzero.train.stopping import StopRequest
 from tests.launch.pods import REPO, PodGroup
-from tests.trainer.ranks import on_ranks
+from tests.trainer.ranks import run
 from tests.waiting import until
 
 
@@ -39,13 +39,13 @@ def step_until_asked(rank: int, folder: Path, appears: list[int], last: int) -> 
 
 @pytest.mark.parametrize("appears", [[5, 5, 5], [5, 40, 12], [30, 1, 1]])
 def test_ranks_that_are_asked_at_different_steps_agree_on_one(tmp_path: Path, appears: list[int]) -> None:
-    steps = on_ranks(step_until_asked, 3, tmp_path, tmp_path, appears, 200)
+    steps = run(step_until_asked, 3, tmp_path, appears, 200)
     assert len(set(steps)) == 1
     assert max(appears) < steps[0] <= max(appears) + 4
 
 
 def test_nobody_stops_while_one_node_was_not_asked(tmp_path: Path) -> None:
-    assert on_ranks(step_until_asked, 2, tmp_path, tmp_path, [5, 10_000], 50) == [0, 0]
+    assert run(step_until_asked, 2, tmp_path, [5, 10_000], 50) == [0, 0]
 
 
 def test_a_script_without_a_launcher_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
