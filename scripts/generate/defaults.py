@@ -21,6 +21,8 @@ def render() -> str:
         "lastStorePort": contract.LAST_STORE_PORT,
         "podEndsRunGoesOn": list(contract.POD_ENDS_RUN_GOES_ON),
         "podFailed": list(contract.POD_FAILED),
+        "codeContainerName": contract.CODE_CONTAINER_NAME,
+        "exitUsage": contract.EXIT_USAGE,
     }
     return (
         "{{/* Written by `python -m scripts.generate` from rankzero/config.py and contract.py; do not edit. */}}\n"

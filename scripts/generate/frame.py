@@ -141,7 +141,8 @@ FRAME: dict[str, Schema] = {
             "ttlSecondsAfterFinished": whole(0, 2**31 - 1),
         }
     ),
-    "run": section({"id": text(DNS_NAME, longest=63)}),
+    # A number too: that is what `--set run.id=2` gives.
+    "run": section({"id": {"type": ["string", "integer"], "pattern": DNS_NAME, "maxLength": 63, "minimum": 0}}),
     "resources": section(
         {
             "gpus": whole(0, 256),
@@ -151,7 +152,7 @@ FRAME: dict[str, Schema] = {
             "memory": text(MEMORY, optional=True),
             "ephemeralStorage": text(MEMORY, optional=True),
             "guaranteed": switch(),
-            "hugepages": map_of_texts(names="^(2Mi|1Gi)$", values=r"^[1-9][0-9]*(Mi|Gi|Ti)$"),
+            "hugepages": map_of_texts(names="^(2Mi|32Mi|512Mi|1Gi|16Gi)$", values=r"^[1-9][0-9]*(Mi|Gi|Ti)$"),
         }
     ),
     "network": section(
@@ -163,7 +164,6 @@ FRAME: dict[str, Schema] = {
                     "devices": list_of(text(r"^[A-Za-z0-9][-_.A-Za-z0-9]*(:[0-9]+)?$")),
                     "trafficClass": whole(-1, 255),
                     "resource": section({"name": text(RESOURCE_NAME, optional=True), "count": whole(1, 256)}),
-                    "ipcLock": switch(),
                 }
             ),
             "interface": text(INTERFACES, optional=True),

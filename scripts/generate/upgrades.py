@@ -52,6 +52,8 @@ EXAMPLES = (
     Example({"checkpoints.existingClaim": "mine"}, {"checkpoints.keep": False}),
     Example({"nodes": 3}, {"scheduling.gang": "native"}),
     Example({"scheduling.priorityClassName": "system-cluster-critical"}, {"scheduling.gang": "native"}),
+    Example({"nodes": 3}, {"scheduling.kueue.queue": "train"}),
+    Example({"scheduling.kueue.queue": "other"}, {"scheduling.kueue.queue": "train"}),
     Example({"workload.kind": "Job"}),
     *(Example({"train.epochs": 20}, {"workload.kind": kind}) for kind in ("Job", "PyTorchJob", "TrainJob")),
     Example({"nodes": 3}, {"workload.kind": "TrainJob"}),

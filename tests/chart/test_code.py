@@ -198,6 +198,14 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "container fails: put the code into the image, a ConfigMap or a volume, or set workload.kind to StatefulSet or "
         "Job",
     ),
+    *(
+        (
+            git(repository=url, revision="v1.0.0"),
+            f"code.git.revision is v1.0.0 but code.git.repository is {url}, and on that way anybody could hand out "
+            "other code by that name: use an https or ssh URL, or a full commit hash",
+        )
+        for url in ("http://git/a.git", "git://git/a.git")
+    ),
     (
         git(repository="http://git/a.git", secret="s"),  # noqa: S106 -- a name
         "code.git.secret is s but code.git.repository is http://git/a.git, and it would cross the network in clear or "
@@ -212,9 +220,14 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         for url in ("git@git.example.com:a.git", "ssh://git@git.example.com/a.git")
     ),
     (
-        {"code": {"claim": "a", "mountPath": "/opt"}},
-        "code.mountPath is /opt but /opt/rankzero holds the trainer: choose a path that is neither above nor below it, "
-        "e.g. /workspace",
+        {"code": {"claim": "a", "mountPath": "/opt/rankzero/code"}},
+        "code.mountPath is /opt/rankzero/code but /opt/rankzero holds the trainer: choose a path that is neither above "
+        "nor below it, e.g. /workspace",
+    ),
+    (
+        {"code": {"claim": "a", "mountPath": "/opt/conda"}},
+        "code.mountPath is /opt/conda but /opt/conda holds the Python of many images: choose a path that is neither "
+        "above nor below it, e.g. /workspace",
     ),
     (
         {"code.claim": "a", "datasets": [{"name": "a", "mountPath": "/workspace/data", "claim": "a"}]},

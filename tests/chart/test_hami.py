@@ -208,10 +208,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         )
         for gang in ("volcano", "coscheduling")
     ),
-    (
-        {"scheduling.schedulerName": "default-scheduler", "hami": WHOLE},
-        "scheduling.schedulerName is default-scheduler but hami.enabled is true, and HAMi leaves such pods alone: "
-        "leave the name empty",
+    *(
+        (
+            {"scheduling.schedulerName": name, "hami": WHOLE},
+            f"scheduling.schedulerName is {name} but hami.enabled is true, and HAMi leaves such pods alone: "
+            "leave the name empty",
+        )
+        for name in ("default-scheduler", "volcano", "scheduler-plugins-scheduler")
     ),
     (
         {"podLabels": {"hami.io/webhook": "ignore"}, "hami": WHOLE},

@@ -111,6 +111,18 @@ def test_a_job_replaces_pods_but_not_a_run_that_has_ended(kind: str) -> None:
     assert ended["onExitCodes"] == {"containerName": name, "operator": "NotIn", "values": list(contract.POD_FAILED)}
 
 
+@pytest.mark.parametrize("kind", ["Job", "TrainJob"])
+def test_a_revision_that_is_not_there_fails_a_job_at_once_and_a_server_that_is_away_does_not(kind: str) -> None:
+    """The init container's own status, which no rule on the trainer sees; 69 counts in the limit as another failure."""
+    manifests = render(of_kind(kind, **{"code.git": {"repository": "https://git.example.com/a", "revision": "v1"}}))
+    spec = job_spec(manifests)
+    (init,) = spec["template"]["spec"]["initContainers"]
+    rules = [rule for rule in spec["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
+    of_code = [rule for rule in rules if rule["onExitCodes"]["containerName"] == init["name"]]
+    assert [(rule["action"], rule["onExitCodes"]["values"]) for rule in of_code] == [("FailJob", [contract.EXIT_USAGE])]
+    assert init["name"] == contract.CODE_CONTAINER_NAME
+
+
 def job_spec(manifests: list[dict[str, Any]]) -> dict[str, Any]:
     """The Job's spec, a TrainJob's from its runtime."""
     (found,) = (manifest["spec"] for manifest in manifests if manifest["kind"] in {"Job", "TrainingRuntime"})

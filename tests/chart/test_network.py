@@ -74,13 +74,12 @@ def test_the_launcher_is_told_of_rdma_only(preset: str, tmp_path: Path) -> None:
     assert "fabric" not in only(manifests, "ConfigMap")["data"]["train.yaml"]
 
 
-def test_the_capability_to_lock_memory_is_added_only_on_demand() -> None:
+def test_rdma_takes_no_capability_since_only_root_could_use_it() -> None:
+    """Known failure A19. What a pod would get of it is looked up on a real node, in tests/lab/test_security.py."""
     fabric = {"preset": "infiniband", "resource": RDMA}
-    without = trainer(render(minimal({"network.fabric": fabric})))["securityContext"]["capabilities"]
-    with_it = trainer(render(minimal({"network.fabric": {**fabric, "ipcLock": True}})))["securityContext"]
-    assert without == {"drop": ["ALL"]}
-    assert with_it["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
-    assert with_it["allowPrivilegeEscalation"] is False
+    context = trainer(render(minimal({"network.fabric": fabric})))["securityContext"]
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["allowPrivilegeEscalation"] is False
 
 
 def metadata(changes: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

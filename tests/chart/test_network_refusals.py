@@ -43,7 +43,6 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         for given, said in (
             ({"resource": RDMA}, "resource.name is rdma/hca"),
             ({"devices": ["mlx5_0", "mlx5_1"]}, "devices is mlx5_0,mlx5_1"),
-            ({"ipcLock": True}, "ipcLock is true"),
         )
     ),
     (
@@ -182,6 +181,51 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "192.0.2.1/32}}], ports: [{port: 6443}]}, or set rbac.create to false",
     ),
     (
+        {
+            "networkPolicy.egress": {"restricted": True},
+            "rbac.create": False,
+            "code.git": {"repository": "https://git.example.com/a", "revision": "v1"},
+        },
+        "networkPolicy.egress.restricted is true without rules but code.git.repository is https://git.example.com/a, "
+        "which the init container could not reach: add its address to networkPolicy.egress.rules",
+    ),
+    *(
+        (
+            {"networkPolicy.egress": {"restricted": True}, "rbac.create": False, **remote},
+            "networkPolicy.egress.restricted is true without rules but objectStorage or a dataset in one is set, which "
+            "the script could not reach: add its address to networkPolicy.egress.rules",
+        )
+        for remote in (
+            {"objectStorage.url": "s3://bucket/a"},
+            {"datasets": [{"name": "a", "mountPath": "/data/a", "objectStorage": {"url": "s3://bucket/a"}}]},
+        )
+    ),
+    *(
+        (
+            {f"launch.{key}": ["--token", f"--key={start}{'a1' * 10}"], **others},
+            f"launch.{key} holds what looks like a secret ({start}...), which everybody would read in the release: put "
+            "it into a Secret, refer to that in secretEnv, and let the program read the variable",
+        )
+        for start, key, others in (
+            ("hf_", "args", {}),
+            ("github_pat_", "args", {}),
+            ("AKIA", "command", {"launch.script": ""}),
+        )
+    ),
+    (
+        {"network.env": {"CUDA_VISIBLE_DEVICES": "0"}},
+        "network.env.CUDA_VISIBLE_DEVICES is set to 0, and every rank of a pod would see these cards and no others: "
+        "remove it, and set resources.gpus",
+    ),
+    *(
+        (
+            {"resources.gpuResource": name},
+            f"resources.gpuResource is {name}, which counts parts of cards and not cards: name what the device plugin "
+            "calls a card, e.g. nvidia.com/gpu",
+        )
+        for name in ("nvidia.com/gpumem", "nvidia.com/gpucores", "volcano.sh/vgpu-memory")
+    ),
+    (
         {"resources": {"gpus": 0, "cpu": "auto"}},
         "resources.cpu is auto but resources.gpus is 0, and auto counts GPUs: name the CPUs",
     ),
@@ -231,6 +275,17 @@ ACCEPTED: list[dict[str, Any]] = [
     {"network.env": {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "16"}},
     {"network.env": {"NCCL_NET": "AWS Libfabric"}},
     {"network": {"env": {"NCCL_IB_DISABLE": "0"}, "fabric": {"preset": "infiniband"}}},
+    {"network.env": {"EOS_TOKEN": "</s>", "SPECIAL_PAD_TOKEN": "<pad>"}},
+    {"launch.args": ["--model", "hf_something", "--note=AKIA", "--eos-token", "</s>"]},
+    *(
+        {"networkPolicy.egress": {"restricted": True, "rules": [OUTSIDE]}, **remote}
+        for remote in (
+            {"code.git": {"repository": "https://git.example.com/a", "revision": "v1"}},
+            {"objectStorage.url": "s3://bucket/a"},
+        )
+    ),
+    {"resources.gpuResource": "nvidia.com/mig-3g.40gb"},
+    {"resources": {"memory": "8Gi", "hugepages": {"512Mi": "1Gi", "16Gi": "16Gi", "32Mi": "64Mi"}}},
     {"network.env": {"TOKENIZERS_PARALLELISM": "false", "HF_TOKEN_PATH": "/run/token", "KEY": "1", "HF_TOKEN": ""}},
     {"networkPolicy.egress": {"restricted": True}, "rbac.create": False},
     {"resources": {"guaranteed": True, "cpu": "16000m", "memory": "64Gi"}},

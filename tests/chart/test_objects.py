@@ -135,6 +135,13 @@ def test_texts_that_yaml_reads_as_something_else_stay_texts(release: str) -> Non
     assert (found["GLOO_SOCKET_IFNAME"], found["y"]) == ("0x10", "1")
 
 
+def test_a_run_may_be_numbered() -> None:
+    """`--set run.id=2` is a number, and so is `id: 20261130` in a file, where Helm reads it as a float."""
+    for manifests in (render(minimal({}), extra=["--set", "run.id=20261130"]), render(minimal({"run.id": 20261130}))):
+        assert environment(manifests)[contract.ENV_RUN_ID] == "20261130"
+    assert environment(render(minimal({}), extra=["--set", "run.id=0"]))[contract.ENV_RUN_ID] == "0"
+
+
 def test_an_existing_claim_with_a_number_for_a_name_is_a_text() -> None:
     manifests = render(minimal({"checkpoints.existingClaim": "123"}))
     volumes = {volume["name"]: volume for volume in pod_spec(manifests)["volumes"]}

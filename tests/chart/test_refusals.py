@@ -127,8 +127,8 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "choose a path that is neither above nor below it, e.g. /data/a",
     ),
     (
-        {"datasets": [{**CLAIM, "mountPath": "/opt"}]},
-        "datasets[0].mountPath is /opt but /opt/rankzero holds the trainer: "
+        {"datasets": [{**CLAIM, "mountPath": "/var"}]},
+        "datasets[0].mountPath is /var but /var/run holds the system: "
         "choose a path that is neither above nor below it, e.g. /data/a",
     ),
     *(

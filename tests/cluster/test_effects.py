@@ -32,6 +32,15 @@ def test_what_reaches_the_pods_restarts_the_group(change: dict[str, Any]) -> Non
     assert found.target == "StatefulSet mnist"
 
 
+@pytest.mark.parametrize("change", [{"nodes": 3}, {"scheduling.kueue.queue": "other"}, {"scheduling.kueue.queue": ""}])
+def test_kueue_lets_a_statefulset_in_a_queue_keep_its_size_and_its_queue(change: dict[str, Any]) -> None:
+    """kubernetes-sigs/kueue#13641: its webhook takes 0 and back, and no other size."""
+    found = judged(change, {"scheduling.kueue.queue": "train", "nodes": 2})[0]
+    assert (found.effect, found.target) == (Effect.REFUSED, "StatefulSet mnist")
+    assert found.advice.startswith("Kueue refuses it: `helm uninstall`")
+    assert worst({"train.epochs": 5}, {"scheduling.kueue.queue": "train"}) is Effect.RESTART
+
+
 def test_the_fields_that_differ_are_named() -> None:
     (found,) = judged({"image.tag": "0.2.0"})
     assert found.fields == ("spec.template.spec.containers[trainer].image",)

@@ -40,7 +40,6 @@ NEEDED: list[tuple[dict[str, Any], str]] = [
     *(({key: FOLDER}, "privileged") for key in ("code", "checkpoints", "cache")),
     ({"datasets": [{**CLAIM, **FOLDER}]}, "privileged"),
     ({"network.hostNetwork": True}, "privileged"),
-    ({"network.fabric": {"preset": "roce", "ipcLock": True}}, "privileged"),
 ]
 """docs/network.md has them for people."""
 

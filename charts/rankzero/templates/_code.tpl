@@ -79,7 +79,7 @@ launch.script is {{ $script }} but code has no source: the image must hold it, o
 {{- define "rankzero.codeInit" -}}
 {{- with .Values.code.git }}
 {{- if .repository }}
-- name: code
+- name: {{ (include "rankzero.launchDefaults" $ | fromJson).codeContainerName }}
   image: {{ include "rankzero.image" $ | quote }}
   imagePullPolicy: {{ $.Values.image.pullPolicy | quote }}
   command: [rankzero, fetch-code]

@@ -11,7 +11,7 @@ rankzero/contract.py), then NCCL and gloo, then the user's own. Takes the same d
 - name: RANKZERO_RUN_NAME
   value: {{ $release.Name | quote }}
 - name: RANKZERO_RUN_ID
-  value: {{ .root.Values.run.id | quote }}
+  value: {{ include "rankzero.runId" .root | quote }}
 - name: RANKZERO_WORKLOAD
   value: {{ printf "%s/%s" .root.Values.workload.kind $release.Name | quote }}
 - name: RANKZERO_RANK0_HOST

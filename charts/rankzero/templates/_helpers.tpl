@@ -31,6 +31,11 @@ labels:
   {{- include "rankzero.labels" . | nindent 2 }}
 {{- end }}
 
+{{/* run.id, which may be given as a number: Helm reads one from a file as a float. */}}
+{{- define "rankzero.runId" -}}
+{{- ternary .Values.run.id (int64 .Values.run.id) (kindIs "string" .Values.run.id) }}
+{{- end }}
+
 {{- define "rankzero.serviceAccountName" -}}
 {{- .Values.serviceAccount.name | default (ternary .Release.Name "default" .Values.serviceAccount.create) }}
 {{- end }}

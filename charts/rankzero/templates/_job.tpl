@@ -17,6 +17,14 @@ backoffLimit: {{ .Values.workload.backoffLimit | int64 }}
 podReplacementPolicy: Failed
 podFailurePolicy:
   rules:
+    {{- if .Values.code.git.repository }}
+    # A revision, or a key of the Secret, that is not there: another pod would not find it either.
+    - action: FailJob
+      onExitCodes:
+        containerName: {{ $codes.codeContainerName }}
+        operator: In
+        values: [{{ $codes.exitUsage }}]
+    {{- end }}
     # Evicted, preempted, or lost with its node.
     - action: Ignore
       onPodConditions:

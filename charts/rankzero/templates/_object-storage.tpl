@@ -26,14 +26,19 @@ library does not read them. Takes the chart's root context.
       {{- end }}
 {{- end }}
 {{- end }}
+{{- with include "rankzero.remoteDatasets" . | fromJson }}
+- name: RANKZERO_DATASETS
+  value: {{ toJson . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Datasets in object storage by name, as JSON: where each is, and where its cache. */}}
+{{- define "rankzero.remoteDatasets" -}}
 {{- $remote := dict }}
 {{- range .Values.datasets }}
 {{- if .objectStorage }}
 {{- $_ := set $remote .name (dict "url" .objectStorage.url "cache" .mountPath) }}
 {{- end }}
 {{- end }}
-{{- with $remote }}
-- name: RANKZERO_DATASETS
-  value: {{ toJson . | quote }}
-{{- end }}
+{{- toJson $remote }}
 {{- end }}

@@ -15,13 +15,13 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* Of every container, the trainer's init steps too. */}}
+{{/*
+Of every container, the trainer's init steps too. IPC_LOCK is not added for RDMA: it has no effect for a process that is
+not root, and `restricted` and `baseline` would not admit the pod any more.
+*/}}
 {{- define "rankzero.containerSecurityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
-  {{- if .Values.network.fabric.ipcLock }}
-  add: [IPC_LOCK]
-  {{- end }}
 {{- end }}

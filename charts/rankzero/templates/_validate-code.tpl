@@ -49,7 +49,9 @@
 {{- /* A user alone is none with ssh; with https it can be a token. */}}
 {{- if and (regexMatch "^[A-Za-z+]+://[^/]*@" .repository) (not (regexMatch "^ssh://[^/:@]+@[^/@]+(/|$)" .repository)) }}
 {{- $errors = append $errors "code.git.repository holds a user name, password or token, which everybody who may read the release would see: put it into a Secret and name that in code.git.secret" }}
-{{- else if and .secret (regexMatch "^(http|file)://" .repository) }}
+{{- else if and (regexMatch "^(http|git)://" .repository) .revision (not (regexMatch "^([0-9a-f]{40}|[0-9a-f]{64})$" .revision)) }}
+{{- $errors = append $errors (printf "code.git.revision is %s but code.git.repository is %s, and on that way anybody could hand out other code by that name: use an https or ssh URL, or a full commit hash" .revision .repository) }}
+{{- else if and .secret (regexMatch "^(http|git|file)://" .repository) }}
 {{- $errors = append $errors (printf "code.git.secret is %s but code.git.repository is %s, and it would cross the network in clear or not be asked for: use an https or ssh URL, or remove the secret" .secret .repository) }}
 {{- else if and (not .secret) (regexMatch "^(ssh://|[^/:]+@[^/:]+:)" .repository) }}
 {{- $errors = append $errors (printf "code.git.secret is empty but code.git.repository is %s: name a Secret with ssh-privatekey and known_hosts" .repository) }}

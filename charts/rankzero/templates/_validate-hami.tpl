@@ -60,8 +60,8 @@
 {{- if has $scheduling.gang (list "volcano" "coscheduling") }}
 {{- $errors = append $errors (printf "hami.enabled is true but scheduling.gang is %s, and one scheduler places a pod: set scheduling.gang to none" $scheduling.gang) }}
 {{- end }}
-{{- if eq $scheduling.schedulerName "default-scheduler" }}
-{{- $errors = append $errors "scheduling.schedulerName is default-scheduler but hami.enabled is true, and HAMi leaves such pods alone: leave the name empty" }}
+{{- if has $scheduling.schedulerName (list "default-scheduler" "volcano" "scheduler-plugins-scheduler") }}
+{{- $errors = append $errors (printf "scheduling.schedulerName is %s but hami.enabled is true, and HAMi leaves such pods alone: leave the name empty" $scheduling.schedulerName) }}
 {{- end }}
 {{- if hasKey $.Values.podLabels "hami.io/webhook" }}
 {{- $errors = append $errors "podLabels[hami.io/webhook] is set but hami.enabled is true, and HAMi leaves such pods alone: remove it" }}

@@ -42,7 +42,7 @@
 {{- $errors = append $errors (printf "network.fabric.resource.name is %s, as is resources.gpuResource, so its count would be that of the GPUs: name what the RDMA device plugin offers, e.g. rdma/hca" .resource.name) }}
 {{- end }}
 {{- if not $rdma }}
-{{- $given := dict "resource.name" .resource.name "devices" (join "," .devices) "ipcLock" (ternary "true" "" .ipcLock) }}
+{{- $given := dict "resource.name" .resource.name "devices" (join "," .devices) }}
 {{- range $key, $value := $given }}
 {{- if $value }}
 {{- $errors = append $errors (printf "network.fabric.%s is %s but network.fabric.preset is %s, which knows no RDMA devices: set the preset to infiniband or roce" $key $value $preset) }}
@@ -99,6 +99,8 @@
 {{- $errors = append $errors (printf "network.env.%s is set, which the chart sets itself: use %s" $variable $fix) }}
 {{- else if and (hasKey $rendered $variable) (not $isAnothers) }}
 {{- $errors = append $errors (printf "network.env.%s is set, which the chart sets to %s as network.fabric.preset and network.ipFamily say: remove it, or change those" $variable (get $rendered $variable)) }}
+{{- else if eq $variable "CUDA_VISIBLE_DEVICES" }}
+{{- $errors = append $errors (printf "network.env.%s is set to %s, and every rank of a pod would see these cards and no others: remove it, and set resources.gpus" $variable $value) }}
 {{- else if eq $variable "NVIDIA_VISIBLE_DEVICES" }}
 {{- $errors = append $errors (printf "network.env.%s is set, by which a pod gets GPUs that it has not asked for: remove it, and set resources.gpus" $variable) }}
 {{- else if regexMatch "^(RANKZERO_|TORCHELASTIC_|(MASTER_(ADDR|PORT)|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE))$)" $variable }}

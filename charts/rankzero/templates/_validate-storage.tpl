@@ -66,7 +66,7 @@
 {{- end }}
 
 {{- /* A path in a pod belongs to one owner. */}}
-{{- $taken := dict "/checkpoints" "the checkpoints" "/tmp" "temporary files" "/opt/rankzero" "the trainer" }}
+{{- $taken := dict "/checkpoints" "the checkpoints" "/tmp" "temporary files" "/opt/rankzero" "the trainer" "/opt/conda" "the Python of many images" }}
 {{- range list "/bin" "/dev" "/etc" "/lib" "/lib64" "/proc" "/run" "/sbin" "/sys" "/usr" "/var/run" }}
 {{- $_ := set $taken . "the system" }}
 {{- end }}

@@ -62,6 +62,8 @@ JOB_MUTABLE = {"activeDeadlineSeconds", "backoffLimit", "maxFailedIndexes", "sus
 CHARTS_VERSION = ("metadata.labels.helm.sh/chart", "metadata.labels.app.kubernetes.io/version")
 """Paths that change with every version of the chart, and change nothing."""
 WORKLOADS = set(contract.WORKLOAD_KINDS)
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+"""Label of a workload that waits in a queue of Kueue."""
 TRAIN_JOB_MUTABLE = {"suspend", "runtimePatches"}
 
 
@@ -124,7 +126,11 @@ Verdict = tuple[Effect, str]
 IN_PLACE: Verdict = (Effect.NONE, "")
 
 
-def _stateful_set(path: str, _: Pair, reinstall: str) -> Verdict:
+def _stateful_set(path: str, pair: Pair, reinstall: str) -> Verdict:
+    """Kueue's webhook lets a StatefulSet in a queue keep its size or go to 0 and back, and fixes the queue."""
+    is_queued = any(KUEUE_QUEUE in one["metadata"]["labels"] for one in pair)
+    if is_queued and path in {"spec.replicas", f"metadata.labels.{KUEUE_QUEUE}"}:
+        return Effect.REFUSED, f"Kueue refuses it: {reinstall}"
     if not path.startswith("spec."):
         return IN_PLACE
     if (part := _part(path)) in {"template", "replicas"}:
