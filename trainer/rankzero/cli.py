@@ -14,6 +14,7 @@ from pathlib import Path
 import rankzero
 from rankzero import contract
 from rankzero.errors import ConfigError, InternalError, RankzeroError
+from rankzero.train.data.pack import command
 
 UPGRADE_OPTIONS = {"--values": ["-f"], "--set": [], "--set-string": [], "--set-json": [], "--set-file": []}
 """Options of `helm upgrade` that `rankzero diff` passes on, with their short forms."""
@@ -55,6 +56,10 @@ def parser() -> argparse.ArgumentParser:
         help="a mounted Secret with username and password, or ssh-privatekey and known_hosts (default: %(default)s)",
     )
     fetch.set_defaults(run=_fetch)
+
+    pack = commands.add_parser("pack", help="turn images, JSON lines, text or tokens into shards to train from")
+    command.add_arguments(pack)
+    pack.set_defaults(run=command.run)
 
     status = commands.add_parser("status", help="how a run is doing, or how it ended")
     status.add_argument("name", help="the Helm release")

@@ -25,13 +25,17 @@ def write_json(path: Path, document: Any, *, durable: bool = True) -> None:
 
     ``durable`` False leaves out the syncs, for what is written again in a moment.
     """
+    write_bytes(path, f"{json.dumps(document, indent=2, allow_nan=False)}\n".encode(), durable=durable)
+
+
+def write_bytes(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace ``path`` atomically by a file with ``data``; its folder is created. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not the process id: in a pod it is always the same, and a pod that lingers may write to the same volume.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(document, file, indent=2, allow_nan=False)
-            file.write("\n")
+        with temporary.open("wb") as file:
+            file.write(data)
             file.flush()
             if durable:
                 os.fsync(file.fileno())

@@ -1,0 +1,125 @@
+"""Where shards are: a folder (PVC, NFS, hostPath), or an object store, through fsspec.
+
+``s3://``, ``gs://`` and ``az://`` are served by obstore, which takes address and credentials from the environment
+variables that the chart's `objectStorage` sets (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, ...).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rankzero.errors import ConfigError, DataError
+from rankzero.files import write_bytes
+
+BY_OBSTORE = ("s3", "s3a", "gs", "az", "abfs")
+FORK_SAFE = ("memory",)
+"""Protocols of fsspec whose file systems have no threads that a fork would lose."""
+CREDENTIALS = (
+    "check address and credentials: objectStorage.endpoint, .region and .secret in the chart's values, "
+    "AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY elsewhere"
+)
+
+
+class Source:
+    """A folder or the objects below a URL."""
+
+    def __init__(self, url: str) -> None:
+        """Touches nothing yet. Raises :class:`ConfigError` for a URL that nothing here can read."""
+        self.url = url.rstrip("/") or url
+        scheme, separator, rest = url.partition("://")
+        self.protocol = scheme if separator else "file"
+        self.folder: Path | None = None
+        if self.protocol == "file":
+            self.folder = Path(rest if separator else url)
+        else:
+            self._files = _file_system(self.protocol, url)
+        self._process = os.getpid()
+
+    def path(self, name: str) -> str:
+        """What errors call a file of it."""
+        return f"{self.url}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """A whole file. Raises FileNotFoundError where there is none, :class:`DataError` where it cannot be read."""
+        if self.folder is not None:
+            found: bytes = self._attempt(name, (self.folder / name).read_bytes)
+            return found
+        if os.getpid() != self._process and self.protocol not in FORK_SAFE:
+            return self._read_apart(name)
+        return bytes(self._attempt(name, lambda: self._files.cat_file(self.path(name))))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Have a file whole or not at all. Raises :class:`DataError`."""
+        folder = self.folder
+        if folder is not None:
+            self._attempt(name, lambda: write_bytes(folder / name, data))
+        else:
+            self._attempt(name, lambda: self._files.pipe_file(self.path(name), data))
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there. Raises :class:`DataError`."""
+        folder = self.folder
+        if folder is not None:
+            self._attempt(name, lambda: (folder / name).unlink(missing_ok=True))
+        else:
+            self._attempt(name, lambda: self._files.rm_file(self.path(name)))
+
+    def _attempt(self, name: str, action: Any) -> Any:
+        try:
+            return action()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileNotFoundError(f"{self.path(name)}: no such file") from error
+        except Exception as error:  # each object store has exceptions of its own
+            said = " ".join(str(error).split())[:400]
+            where = CREDENTIALS if self.folder is None else "check the volume and its permissions"
+            raise DataError(f"cannot use {self.path(name)}: {type(error).__name__}: {said}", hint=where) from error
+
+    def _read_apart(self, name: str) -> bytes:
+        """In a process of its own: the threads of the client did not come along when this one was forked."""
+        command = [sys.executable, "-m", __name__, self.url, name]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(command, env=environment, capture_output=True, check=False)
+        if done.returncode == _ABSENT:
+            raise FileNotFoundError(f"{self.path(name)}: no such file")
+        if done.returncode != 0:
+            message, _, hint = done.stderr.decode(errors="replace").strip().partition("\n  fix: ")
+            raise DataError(message[-1000:], hint=hint)
+        return done.stdout
+
+
+_ABSENT = 3
+"""Exit status of the process that reads for a forked one."""
+
+
+def _file_system(protocol: str, url: str) -> Any:
+    try:
+        import fsspec  # type: ignore[import-untyped] # not in the launcher's process, nor where only folders are read
+
+        if protocol not in BY_OBSTORE:
+            return fsspec.filesystem(protocol)
+        from obstore.fsspec import FsspecStore
+    except ImportError as error:
+        raise ConfigError(f"{url} needs the package {error.name}", hint="pip install 'rankzero[train]'") from error
+    except ValueError as error:
+        raise ConfigError(f"{url}: {error}", hint="a path, or a URL such as s3://bucket/folder") from error
+    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    store: Any = FsspecStore  # its overloads want the protocol as a literal
+    return store(protocol, client_options={"allow_http": True} if plain else None)
+
+
+def _main() -> None:
+    url, name = sys.argv[1:]
+    try:
+        sys.stdout.buffer.write(Source(url).read(name))
+    except FileNotFoundError:
+        sys.exit(_ABSENT)
+    except (ConfigError, DataError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main()
