@@ -62,6 +62,11 @@ def run(
     return done.stdout.decode(errors="surrogateescape")
 
 
+def tied(words: Sequence[str | Path]) -> list[str]:
+    """``words`` for a program that the kernel kills when this process has ended, however that came."""
+    return ["setpriv", "--pdeathsig", "KILL", *map(str, words)]
+
+
 def _run_logged(
     words: list[str],
     environment: dict[str, str],

@@ -21,6 +21,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     files.DRILLS: measured.drills,
     files.FRONT_PAGE: measured.front_page,
     files.NODES: measured.nodes,
+    files.SCALE: measured.scale,
     inventory.PATH: inventory.render,
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,14 @@ def nodes() -> str:
     found = result_file.read("nodes")
     return replaced(
         files.NODES, "nodes", "Not measured yet: `python -m bench.nodes` does." if found is None else _nodes(found)
+    )
+
+
+def scale() -> str:
+    """The text of ``docs/scale.md``: a release of many pods beside one of few."""
+    found = result_file.read("scale")
+    return replaced(
+        files.SCALE, "scale", "Not measured yet: `python -m bench.scale` does." if found is None else _scale(found)
     )
 
 
@@ -134,12 +142,46 @@ def _nodes(found: dict[str, Any]) -> str:
         f"{projection['controller_cpu_seconds_a_node']:g} s on the cores it has. Computed, not measured: "
         f"{projection['how']}"
     )
-    targets = [["target", "limit", "measured", ""]]
-    targets += [
-        [TARGETS[name], f"{target['target']:g}", f"{target['value']:g}", "met" if target["met"] else "missed"]
+    return "\n\n".join([table(rows), where, table(_targets(found, TARGETS)), more])
+
+
+SCALE_ROWS = {
+    "render_s": "`helm template`, seconds (best of 3)",
+    "install_s": "`helm install`, seconds",
+    "bound_s": "from there until all pods are bound, each to a node of its own, seconds",
+    "endpoints_s": "until the Service has all addresses, seconds",
+    "status_s": "`rankzero status`, seconds",
+    "install_requests": "requests of `helm install` to the API",
+    "status_requests": "requests of `rankzero status`",
+    "uninstall_requests": "requests of `helm uninstall`",
+}
+
+SCALE_TARGETS = {
+    "render_s": "`helm template` of the large one: seconds",
+    "more_install_requests": "requests of `helm install` beyond those of the small one",
+    "more_status_requests": "requests of `rankzero status` beyond those of the small one",
+    "more_uninstall_requests": "requests of `helm uninstall` beyond those of the small one",
+}
+
+
+def _scale(found: dict[str, Any]) -> str:
+    machine, settings, releases = found["machine"], found["settings"], found["releases"]
+    rows = [["", *(f"{one['pods']:,} pods" for one in releases)]]
+    rows += [[meaning, *(f"{one[key]:g}" for one in releases)] for key, meaning in SCALE_ROWS.items()]
+    where = (
+        f"{machine['measured']} UTC, {machine['cores']} cores, {machine['memory_gib']:g} GiB, "
+        f"Linux {machine['kernel']}, Kubernetes {machine['kubernetes']}, KWOK {settings['kwok']}, "
+        f"{settings['nodes']:,} nodes, {settings['gpus_per_pod']} GPUs a pod. Single runs."
+    )
+    return "\n\n".join([table(rows), where, table(_targets(found, SCALE_TARGETS))])
+
+
+def _targets(found: dict[str, Any], meanings: Mapping[str, str]) -> list[list[str]]:
+    rows = [["target", "limit", "measured", ""]]
+    return rows + [
+        [meanings[name], f"{target['target']:g}", f"{target['value']:g}", "met" if target["met"] else "missed"]
         for name, target in found["targets"].items()
     ]
-    return "\n\n".join([table(rows), where, table(targets), more])
 
 
 def _drill(drill: Drill, result: dict[str, Any] | None) -> list[str]:

@@ -35,6 +35,7 @@ def test_generated_files_are_up_to_date() -> None:
     assert files.DRILLS.read_text(encoding="utf-8") == measured.drills()
     assert files.FRONT_PAGE.read_text(encoding="utf-8") == measured.front_page()
     assert files.NODES.read_text(encoding="utf-8") == measured.nodes()
+    assert files.SCALE.read_text(encoding="utf-8") == measured.scale()
 
 
 def test_the_schema_is_itself_valid() -> None:
