@@ -8,8 +8,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = 90.0
+"""Seconds for what takes a moment: this machine may be slow, and busy with other tests."""
 
-def until(condition: Callable[[], T], *, timeout: float, what: str) -> T:
+
+def until(condition: Callable[[], T], *, what: str, timeout: float = PATIENCE) -> T:
     """Return the first true value of ``condition``; fail after ``timeout`` seconds naming ``what`` was awaited."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):

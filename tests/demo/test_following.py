@@ -143,7 +143,7 @@ def test_a_stage_may_have_any_name_and_detail(console: Console, monkeypatch: pyt
     stages = Stages(console)
     with stages("good [/c]"):
         stages.detail("at [/d]")
-        until(lambda: "at [/d]" in output(console), timeout=10, what="the detail beside the clock")
+        until(lambda: "at [/d]" in output(console), what="the detail beside the clock")
     with pytest.raises(ValueError, match="reason"):
         fail(stages)
     assert "bad [/b]" in output(console)

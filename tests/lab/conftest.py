@@ -14,6 +14,9 @@ from scripts.lab import cluster, images, kube
 from scripts.lab.settings import Node
 from scripts.stages import Stages
 
+WAIT = "--timeout=200s"
+"""For `kubectl wait` and its like: two pods import PyTorch on two cores that have other work."""
+
 
 @dataclass(frozen=True)
 class Namespace:
@@ -23,7 +26,7 @@ class Namespace:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl here; raises :class:`~scripts.command.CommandError` when it fails."""
-        return kube.kubectl("--namespace", self.name, *arguments, stdin=stdin, timeout=90)
+        return kube.kubectl("--namespace", self.name, *arguments, stdin=stdin, timeout=300)
 
     def apply(self, *objects: dict[str, Any]) -> None:
         """Create or change objects."""
@@ -33,7 +36,7 @@ class Namespace:
     def run(self, name: str, command: str | list[str], **spec: Any) -> str:
         """Run a :func:`pod` to its end and return its log."""
         self.apply(pod(name, command, **spec))
-        self.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{name}", "--timeout=60s")
+        self.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{name}", WAIT)
         return self.kubectl("logs", name)
 
 
@@ -53,7 +56,7 @@ def namespace(lab: None) -> Iterator[Namespace]:  # noqa: ARG001
     finally:
         kube.kubectl("delete", "namespace", own.name, "--wait=false")
         # The next test must not meet this one's pods on a node; what else the namespace holds disturbs nobody.
-        own.kubectl("wait", "--for=delete", "pod", "--all", "--timeout=80s")
+        own.kubectl("wait", "--for=delete", "pod", "--all", WAIT)
 
 
 def pod(name: str, command: str | list[str], **spec: Any) -> dict[str, Any]:

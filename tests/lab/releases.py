@@ -28,7 +28,7 @@ def upgrade(namespace: Namespace, name: str, image: str, *files: str, **values: 
 
 def uninstall(namespace: Namespace, name: str) -> None:
     """``helm uninstall``, until its objects are gone."""
-    _run("uninstall", name, "--namespace", namespace.name, "--wait", "--timeout", "90s")
+    _run("uninstall", name, "--namespace", namespace.name, "--wait", "--timeout", "200s")
 
 
 def pods(namespace: Namespace, release: str) -> dict[str, dict[str, Any]]:
@@ -49,4 +49,4 @@ def _helm(
 
 def _run(*words: str, stdin: str | None = None) -> None:
     helm = programs.program("helm", "helm")
-    command.run([helm, *words, "--kubeconfig", kube.kubeconfig_path()], stdin=stdin, timeout=150)
+    command.run([helm, *words, "--kubeconfig", kube.kubeconfig_path()], stdin=stdin, timeout=300)

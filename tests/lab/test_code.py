@@ -13,9 +13,9 @@ from scripts.lab.podman import execute
 from scripts.lab.settings import STORAGE_CLASS, WORKERS
 from scripts.stages import Stages
 from tests.lab import releases
-from tests.lab.conftest import Namespace, pod
+from tests.lab.conftest import WAIT, Namespace, pod
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True)]
 
 NODE = WORKERS[1]
 SCRIPT = (REPO / "tests/launch/plain_ddp.py").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def image(lab: None) -> str:  # noqa: ARG001
 
 def finished(namespace: Namespace, job: str) -> str:
     """What rank 0 of a Job said, once the Job is complete."""
-    namespace.kubectl("wait", "--for=condition=Complete", f"job/{job}", "--timeout=85s")
+    namespace.kubectl("wait", "--for=condition=Complete", f"job/{job}", WAIT)
     return namespace.kubectl("logs", "--selector=batch.kubernetes.io/job-completion-index=0", "--tail=-1")
 
 
@@ -70,7 +70,7 @@ def test_a_git_revision_is_fetched_into_each_pod_and_trains(namespace: Namespace
             "spec": {"selector": {"app": "git"}, "ports": [{"port": 9418}]},
         },
     )
-    namespace.kubectl("wait", "--for=condition=Ready", "pod/git", "--timeout=60s")
+    namespace.kubectl("wait", "--for=condition=Ready", "pod/git", WAIT)
     commit = namespace.kubectl("logs", "git").split()[0]
     code = {"git": {"repository": "git://git/code", "revision": commit}}
     releases.install(namespace, "fetched", image, **{**TWO_BY_TWO, "code": code})
@@ -115,7 +115,7 @@ def test_a_single_pod_trains_from_folders_of_its_node_and_a_reinstalled_one_find
     }
     for install in range(2):
         releases.install(namespace, "train", image, "experiments/k3s-host-path.yaml", **own)
-        namespace.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/train", "--timeout=85s")
+        namespace.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/train", WAIT)
         said = namespace.kubectl("logs", "train")
         assert ("this run has succeeded before" in said) is bool(install)
         assert ("rank 0 of 2 has trained" in said) is not bool(install)

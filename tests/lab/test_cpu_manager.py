@@ -19,7 +19,7 @@ from tests.lab.conftest import Namespace, on
 from tests.lab.plays import Played, play
 from tests.lab.test_drain import budget, cordoned, deployment, on_node, started
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True)]
 
 NODE = WORKERS[1]
 FOLDER = "/etc/kubernetes/kubelet.conf.d"

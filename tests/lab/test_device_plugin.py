@@ -26,7 +26,7 @@ from scripts.lab.podman import podman
 from scripts.lab.settings import SHARED_PATH, WORKERS
 from tests.lab.plays import Played, play
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True)]
 
 NODE = WORKERS[0]
 CHART = REPO / "tests/lab/device_plugin_chart"
@@ -34,7 +34,7 @@ SAMPLE = REPO / "tests/roles/samples/dgx-h100.yml"
 GPUS = 8
 PLUGINS = "/var/lib/kubelet/device-plugins"
 BUS = "/sys/bus/pci/devices"
-WITHIN = 30.0
+WITHIN = 150.0
 """Seconds that the kubelet may take to follow its plugin."""
 
 

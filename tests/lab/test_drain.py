@@ -12,10 +12,10 @@ import pytest
 from rankzero import contract
 from scripts.lab import kube
 from scripts.lab.settings import WORKERS
-from tests.lab.conftest import Namespace, on, pod
+from tests.lab.conftest import WAIT, Namespace, on, pod
 from tests.lab.plays import play
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True)]
 
 NODE = WORKERS[1]
 SAVES = "trap 'echo saved > /tmp/saved; sleep 2; exit 0' TERM; sleep infinity & wait"
@@ -53,9 +53,9 @@ def started(namespace: Namespace, *objects: dict[str, Any]) -> set[str]:
     namespace.apply(*objects)
     for one in objects:
         if one["kind"] == "Deployment":
-            namespace.kubectl("rollout", "status", f"deployment/{one['metadata']['name']}", "--timeout=60s")
+            namespace.kubectl("rollout", "status", f"deployment/{one['metadata']['name']}", WAIT)
         if one["kind"] == "Pod":
-            namespace.kubectl("wait", "--for=condition=Ready", f"pod/{one['metadata']['name']}", "--timeout=60s")
+            namespace.kubectl("wait", "--for=condition=Ready", f"pod/{one['metadata']['name']}", WAIT)
     return on_node(namespace)
 
 

@@ -23,9 +23,9 @@ from scripts.lab import kube
 from scripts.stages import Stages
 from tests.waiting import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800, func_only=True)]
 
-GONE_WITHIN = 120.0
+GONE_WITHIN = 300.0
 
 CASES = [
     pytest.param(drill, id=drill.name, marks=() if drill.quick else pytest.mark.long)

@@ -15,7 +15,7 @@ from scripts.lab.podman import execute, podman
 from scripts.lab.settings import WORKERS
 from tests.lab.plays import Played, play
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True)]
 
 NODE = WORKERS[0]
 CONTENT = {"status": "ok", "why": "", "findings": [], "asked": {"somaxconn": 4096}}

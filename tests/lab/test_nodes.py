@@ -18,7 +18,7 @@ from scripts.lab.host import podman_env
 from scripts.lab.podman import podman
 from scripts.lab.settings import WORKERS
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True)]
 
 NODE = WORKERS[0]
 

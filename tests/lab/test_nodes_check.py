@@ -14,7 +14,7 @@ from scripts.lab.host import podman_env
 from scripts.lab.settings import WORKERS
 from tests.roles.running import ansible_playbook
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300), pytest.mark.usefixtures("lab")]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True), pytest.mark.usefixtures("lab")]
 
 NEEDS_NO_CLUSTER = ("preflight", "nvidia_driver", "container_runtime", "host_tuning", "rdma", "cpu_manager")
 

@@ -15,7 +15,7 @@ from scripts.stages import Stages
 from tests.roles.running import Run, ansible_playbook
 from tests.roles.test_nodes_guide import COMMANDS
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800, func_only=True)]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from scripts.lab.podman import execute
 from scripts.stages import Stages
 from tests.roles.running import Run, ansible_playbook
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True)]
 
 
 @pytest.fixture(scope="module")

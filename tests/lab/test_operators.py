@@ -21,9 +21,9 @@ from tests.lab import releases
 from tests.lab.conftest import Namespace, pod
 from tests.waiting import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(1800, func_only=True)]
 
-ENDS_WITHIN = 150.0
+ENDS_WITHIN = 400.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bench.recovery.events import EVENTS
 from scripts.cache import REPO
 from scripts.lab import kube
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(1800, func_only=True)]
 
 WITHIN = 60.0
 """Seconds for any event on a machine that has other work too; the targets are for a quiet one."""

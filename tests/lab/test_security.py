@@ -14,9 +14,9 @@ from scripts.lab import kube, trainer_image
 from scripts.stages import Stages
 from tests.chart.rendering import minimal, only, render
 from tests.lab import releases
-from tests.lab.conftest import Namespace
+from tests.lab.conftest import WAIT, Namespace
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900, func_only=True)]
 
 LEVEL = "pod-security.kubernetes.io/enforce"
 LEVELS = ("restricted", "baseline", "privileged")
@@ -82,7 +82,7 @@ def test_two_pods_of_two_ranks_train_to_the_end_where_restricted_is_enforced(nam
     kube.kubectl("label", "namespace", namespace.name, f"{LEVEL}=restricted")
     short = {"args": ["--steps", "20", "--pace", "0.1"]}
     releases.install(namespace, "train", image, "experiments/drill.yaml", procsPerNode=2, launch=short)
-    namespace.kubectl("wait", "--for=jsonpath={.spec.replicas}=0", "statefulset/train", "--timeout=80s")
+    namespace.kubectl("wait", "--for=jsonpath={.spec.replicas}=0", "statefulset/train", WAIT)
     reasons = namespace.kubectl("get", "events", "--output", "jsonpath={.items[*].reason}").split()
     assert contract.EVENT_SUCCEEDED in reasons
     assert "FailedCreate" not in reasons

@@ -17,12 +17,20 @@ import yaml
 
 from rankzero import contract
 from rankzero.launch.ports import free_port
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SCRIPT = Path(__file__).with_name("worker.py")
 REPO = Path(__file__).resolve().parents[2]
-LAUNCH = "import sys; from rankzero import cli, contract; contract.TERMINATION_LOG = sys.argv.pop(1); cli.main()"
-"""The command, with a termination log for each pod as its container has one."""
+LAUNCH = """
+import importlib, json, sys
+from rankzero import cli, contract
+contract.TERMINATION_LOG = sys.argv.pop(1)
+for name, value in json.loads(sys.argv.pop(1)).items():
+    module, _, constant = name.rpartition(".")
+    setattr(importlib.import_module(f"rankzero.launch.{module}"), constant, value)
+cli.main()
+"""
+"""The command, with a termination log for each pod as its container has one, and limits as the test wants them."""
 
 
 _given: set[int] = set()
@@ -75,7 +83,9 @@ class Pod:
             "TMPDIR": str(self.tmp),  # each pod has one, which its containers share
             **environment,
         }
-        command = [sys.executable, "-c", LAUNCH, str(self.termination_log), "launch", "--config", str(self.config)]
+        limits = json.dumps(self.group.constants)
+        command = [sys.executable, "-c", LAUNCH, str(self.termination_log), limits]
+        command += ["launch", "--config", str(self.config)]
         if self.cgroup is not None:
             command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self.cgroup), *command]
         with self.log.open("ab") as log:
@@ -102,7 +112,7 @@ class Pod:
         assert self.process is not None
         self.process.terminate()
 
-    def wait(self, timeout: float = 30) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """The launcher's exit status."""
         assert self.process is not None
         return self.process.wait(timeout)
@@ -134,12 +144,14 @@ class PodGroup:
             "nodes": nodes,
             "procsPerNode": procs,
             "rendezvousPort": unused_port(),
-            "rank0Timeout": 20,
+            "rank0Timeout": 120,
             "stopTimeout": 5,
             **launch,
         }
         self.inside: list[str] = []
         """What starts a command in the network of the group; empty for that of this machine."""
+        self.constants: dict[str, float] = {}
+        """Other values of the launcher's constants, as ``roster.HELLO_TIMEOUT``."""
         self._token = secrets.token_hex(4)
         self.pods = [Pod(self, rank) for rank in range(nodes)]
 
@@ -158,7 +170,7 @@ class PodGroup:
             if pod.process is not None and pod.process.poll() is None:
                 pod.delete()
         with contextlib.suppress(AssertionError):
-            until(lambda: not self.processes(), timeout=5, what="the last ones end")
+            until(lambda: not self.processes(), timeout=20, what="the last ones end")
         left = self.processes()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -194,7 +206,7 @@ class PodGroup:
         files = (self.folder / f"attempt-{attempt}").glob("rank-*.json")
         return {int(path.stem.split("-")[1]): json.loads(path.read_text()) for path in files}
 
-    def wait_for_workers(self, attempt: int, count: int, timeout: float = 30) -> dict[int, dict[str, str]]:
+    def wait_for_workers(self, attempt: int, count: int, timeout: float = PATIENCE) -> dict[int, dict[str, str]]:
         """Wait until ``count`` workers of the attempt are up."""
         until(
             lambda: len(self.workers(attempt)) >= count, timeout=timeout, what=f"{count} workers of attempt {attempt}"

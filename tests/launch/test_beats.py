@@ -32,4 +32,4 @@ def test_a_container_that_is_started_again_removes_what_its_predecessor_left_in_
     assert not folder.exists()
     group.release()
     assert group.pods[0].wait() == 0
-    until(lambda: not second.exists(), timeout=5, what="the folder of the last attempt is gone")
+    until(lambda: not second.exists(), what="the folder of the last attempt is gone")

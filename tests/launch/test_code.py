@@ -18,7 +18,7 @@ from rankzero.launch.ports import free_port
 from rankzero.launch.roster import Roster
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import SCRIPT
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 def script(folder: Path, text: str = "print(1)") -> str:
@@ -55,7 +55,7 @@ def joins(launch: LaunchConfig, said: list[str]) -> float:
 
     async def scenario() -> None:
         server = await Roster(launch, identity.run_key, identity.config_hash, said.append).serve()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             _, writer = await Joining(launch, identity, "", said.append).join()
         writer.close()
         server.close()
@@ -76,7 +76,7 @@ def test_a_folder_that_takes_longer_than_rank_0_is_given_for_its_answer_is_waite
 
     monkeypatch.setattr(code, "fingerprint", slow)
     said: list[str] = []
-    joins(LaunchConfig(script(tmp_path / "code"), rendezvous_port=free_port(), rank0_timeout=10), said)
+    joins(LaunchConfig(script(tmp_path / "code"), rendezvous_port=free_port(), rank0_timeout=60), said)
     assert any("joined the group" in line for line in said)
 
 
@@ -101,7 +101,7 @@ def test_a_folder_that_does_not_answer_keeps_nobody_from_joining(
     monkeypatch.setattr(roster, "READ_WITHIN", 0.2)
     said: list[str] = []
     try:
-        joins(LaunchConfig(script(tmp_path / "code"), rendezvous_port=free_port(), rank0_timeout=10), said)
+        joins(LaunchConfig(script(tmp_path / "code"), rendezvous_port=free_port(), rank0_timeout=60), said)
     finally:
         answers.set()
     assert any("joined the group" in line for line in said)
@@ -120,7 +120,7 @@ def test_of_a_folder_that_hangs_one_read_hangs_and_its_answer_is_taken(
         assert list(await asyncio.gather(own.fingerprint(0.1), own.fingerprint(0.1))) == ["", ""]
         assert await own.fingerprint(0.1) == ""
         answers.set()
-        assert await own.fingerprint(20) == "late"
+        assert await own.fingerprint(PATIENCE) == "late"
 
     try:
         asyncio.run(scenario())
@@ -132,7 +132,7 @@ def test_of_a_folder_that_hangs_one_read_hangs_and_its_answer_is_taken(
 
 def test_a_pod_with_an_old_copy_waits_and_joins_once_it_has_the_new_one(make_group: MakeGroup, tmp_path: Path) -> None:
     """The folder of one node was not brought up to date: without this both would train, each its own program."""
-    group = make_group("wait", rank0Timeout=60)
+    group = make_group("wait")
     old = tmp_path / "old" / SCRIPT.name
     old.parent.mkdir()
     old.write_text(SCRIPT.read_text() + "\n# an older copy\n")
@@ -144,9 +144,9 @@ def test_a_pod_with_an_old_copy_waits_and_joins_once_it_has_the_new_one(make_gro
         settings["launch"]["script"] = str(copy)
         pod.config.write_text(yaml.safe_dump(settings))
     group.start()
-    until(lambda: "differ from those of rank 0" in group.pods[1].output, timeout=20, what="the refusal")
+    until(lambda: "differ from those of rank 0" in group.pods[1].output, what="the refusal")
     says = f"its Python files in {new.parent} differ"
-    until(lambda: says in group.pods[0].output, timeout=20, what="rank 0 says so")
+    until(lambda: says in group.pods[0].output, what="rank 0 says so")
     assert not group.workers(1)
     old.write_text(SCRIPT.read_text())
     group.wait_for_workers(1, 2)

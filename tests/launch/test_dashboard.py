@@ -59,7 +59,7 @@ def test_every_figure_of_the_dashboard_is_on_the_page_of_a_run_that_has_failed_o
         found = served(page(group.pods[0], "/metrics")[1])
         return found if found.get("rankzero_attempts_total") and found.get("rankzero_rank_step") else {}
 
-    figures = until(whole_page, timeout=20, what="the second attempt trains")
+    figures = until(whole_page, what="the second attempt trains")
     group.release()
     assert [pod.wait() for pod in group.pods] == [0, 0]
     wanted = asked()

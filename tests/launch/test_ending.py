@@ -19,7 +19,7 @@ from rankzero.launch.records import Records
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import descendants
 from tests.launch.tls_api import Api
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ class Scene:
             stop_asked = asyncio.Event()
             if stopped:
                 stop_asked.set()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await self.ending.free(is_owner, stop_asked)
 
         asyncio.run(scenario())
@@ -159,9 +159,9 @@ def test_parked_pods_hold_no_process_and_tell_how_the_run_ended(make_group: Make
     group.wait_for_workers(1, 2)
     group.release()
     rank0 = group.pods[0]
-    until(lambda: "--replicas=0" in rank0.output, timeout=30, what="rank 0 says what to type")
+    until(lambda: "--replicas=0" in rank0.output, what="rank 0 says what to type")
     ended = "the run has succeeded"
-    until(lambda: all(ended in pod.output for pod in group.pods), timeout=30, what="every pod knows the end")
+    until(lambda: all(ended in pod.output for pod in group.pods), what="every pod knows the end")
     for pod in group.pods:
         assert pod.process is not None
         assert pod.process.poll() is None
@@ -181,9 +181,9 @@ def test_a_parked_container_that_is_started_again_parks_again(make_group: MakeGr
     pod = group.pods[0].start(uid="a", **environment)
     group.wait_for_workers(1, 1)
     group.release()
-    until(lambda: "--replicas=0" in pod.output, timeout=30, what="it is parked")
+    until(lambda: "--replicas=0" in pod.output, what="it is parked")
     pod.delete()
     pod.start(uid="a", **environment)
-    until(lambda: pod.status().get("waiting_for", "").startswith("the run has ended"), timeout=30, what="parked again")
+    until(lambda: pod.status().get("waiting_for", "").startswith("the run has ended"), what="parked again")
     assert pod.status()["outcome"]["state"] == "succeeded"
     assert group.attempt(2) == {}

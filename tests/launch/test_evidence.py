@@ -21,7 +21,7 @@ from rankzero.launch import evidence
 from rankzero.launch.environment import FLIGHT_PIPE
 from rankzero.launch.protocol import MAX_LINE, Dumped, encode
 from tests.launch.pods import REPO
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 RANK = Path(__file__).with_name("stalled_rank.py")
 PART = 1000
@@ -52,8 +52,8 @@ def start_rank(folder: Path) -> Iterator[StartRank]:
             "TORCH_FR_DUMP_TEMP_FILE": str(folder / contract.flight_file()),
         }
         started.append(subprocess.Popen([sys.executable, str(RANK), *map(str, delays)], env=environment))
-        until(lambda: heartbeat.read(folder / contract.heartbeat_file(0)), timeout=20, what="a beat")
-        until(lambda: not delays or (folder / "listening").exists(), timeout=20, what="it listens")
+        until(lambda: heartbeat.read(folder / contract.heartbeat_file(0)), what="a beat")
+        until(lambda: not delays or (folder / "listening").exists(), what="it listens")
         return started[-1]
 
     yield start
@@ -66,7 +66,9 @@ def test_the_flight_recorder_is_waited_for_until_it_has_written_all(
     folder: Path, tmp_path: Path, start_rank: StartRank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known failure A6. The stack is there at once; NCCL looks at its pipe once a second, and writes in parts."""
-    monkeypatch.setattr(evidence, "LOOK_EVERY", 0.5)  # so that pauses between two parts are shorter
+    monkeypatch.setattr(evidence, "LOOK_EVERY", 2)  # so that pauses between two parts are shorter
+    monkeypatch.setattr(evidence, "STACK_WITHIN", 60)
+    monkeypatch.setattr(evidence, "FLIGHT_WITHIN", 60)
     start_rank(0, 0.1, 0.1)
     where = asyncio.run(evidence.dump(folder, [0]))
     assert "in wait_for_ever" in where["0"]
@@ -79,6 +81,7 @@ def test_the_flight_recorder_is_waited_for_until_it_has_written_all(
 def test_a_rank_without_a_flight_recorder_is_not_waited_for(
     folder: Path, start_rank: StartRank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(evidence, "STACK_WITHIN", 60)
     monkeypatch.setattr(evidence, "FLIGHT_WITHIN", 1000)
     start_rank()
     assert "in wait_for_ever" in asyncio.run(evidence.dump(folder, [0]))["0"]
@@ -101,11 +104,11 @@ def test_what_is_kept_is_whole_though_the_volume_outlasts_the_attempt(folder: Pa
     os.mkfifo(slow := target / f".{name}.tmp")  # to open it for writing hangs until somebody reads
     keeping = threading.Thread(target=evidence.keep, args=(folder, target), daemon=True)
     keeping.start()
-    until(lambda: is_open(folder / name), timeout=10, what="it copies")
+    until(lambda: is_open(folder / name), what="it copies")
     shutil.rmtree(folder)
     assert not (target / name).exists()
     assert slow.read_text() == text
-    keeping.join(10)
+    keeping.join(PATIENCE)
     assert [file.name for file in target.iterdir()] == [name]
 
 
@@ -119,7 +122,7 @@ def is_open(file: Path) -> bool:
 
 
 def test_the_lines_of_512_ranks_fit_into_one_message(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "STACK_WITHIN", 5)
+    monkeypatch.setattr(evidence, "STACK_WITHIN", 60)
     for rank in range(512):
         Heartbeat(folder / contract.heartbeat_file(rank)).step(1, epoch=0, loss=0.5)
         accents = r"\xe9" * 500  # as faulthandler writes them; JSON doubles the backslashes

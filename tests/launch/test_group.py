@@ -14,7 +14,10 @@ from rankzero import contract
 from rankzero.launch.protocol import VERSION, Hello
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import alive
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
+
+SILENT_AFTER = 5
+"""Seconds; a launcher on a busy machine may get no processor for two."""
 
 
 def test_every_worker_gets_the_environment_that_torchrun_documents(make_group: MakeGroup) -> None:
@@ -60,7 +63,9 @@ def test_one_failed_worker_restarts_the_whole_group(make_group: MakeGroup) -> No
 
 def test_the_worker_that_failed_is_the_cause_though_its_peers_ended_before_it(make_group: MakeGroup) -> None:
     """Known failure A25: what is recorded is the first broken link, not who fell over it."""
-    group = make_group("echo", "1", "64").start()
+    group = make_group("echo", "1", "64")
+    group.constants["coordinator.FIRST_CAUSE_WITHIN"] = 60
+    group.start()
     assert [pod.wait() for pod in group.pods] == [64, 64]
     cause = group.attempt(1)["cause"]
     assert cause["node_rank"] == 1
@@ -85,7 +90,7 @@ def test_losing_rank_0_stops_the_others_and_attempts_are_counted_on(make_group: 
     group = make_group("wait").start()
     first = group.wait_for_workers(1, 2)
     group.pods[0].delete()
-    until(lambda: not alive(int(first[1]["pid"])), timeout=15, what="the survivor's worker stops")
+    until(lambda: not alive(int(first[1]["pid"])), what="the survivor's worker stops")
     group.pods[0].start()
     group.wait_for_workers(2, 2)
     group.release()
@@ -99,7 +104,7 @@ def test_a_pod_that_is_being_stopped_says_so_and_asks_to_be_started_again(make_g
     group.wait_for_workers(1, 2)
     group.pods[1].terminate()
     assert group.pods[1].wait() == contract.EXIT_REQUEUE
-    until(lambda: group.attempt(1).get("cause"), timeout=15, what="the attempt's end")
+    until(lambda: group.attempt(1).get("cause"), what="the attempt's end")
     assert group.attempt(1)["cause"]["kind"] == "stopped"
     assert "is leaving: its pod is being stopped" in group.attempt(1)["cause"]["reason"]
     group.pods[1].start()
@@ -121,12 +126,15 @@ def test_a_save_is_claimed_only_where_the_last_step_has_a_checkpoint(
     make_group: MakeGroup, how: str, words: str, stopped: int
 ) -> None:
     """Known failure A24. The volume may refuse the checkpoint, and a worker may fail before it."""
-    group = make_group("leave", how).start()
-    until(lambda: "step" in group.pods[0].status().get("group", {}).get("progress", {}), timeout=20, what="a step")
+    group = make_group("leave", how)
+    if how == "saved":  # else it is waited for to the end
+        group.constants["coordinator.REPORT_WITHIN"] = 60
+    group.start()
+    until(lambda: "step" in group.pods[0].status().get("group", {}).get("progress", {}), what="a step")
     group.pods[stopped].terminate()
     assert group.pods[stopped].wait() == contract.EXIT_REQUEUE
     rank0 = group.pods[0]
-    assert words in rank0.output
+    until(lambda: words in rank0.output, what="rank 0 says so")
     assert rank0.output.count("all ranks have ") == 1
 
 
@@ -147,10 +155,10 @@ def test_a_rank_0_that_is_killed_before_it_has_left_was_being_stopped_and_not_lo
     group = make_group("stubborn", stopTimeout=60).start()
     group.wait_for_workers(1, 2)
     group.pods[0].terminate()
-    until(lambda: group.attempt(1).get("ending"), timeout=10, what="rank 0 knows that it leaves")
+    until(lambda: group.attempt(1).get("ending"), what="rank 0 knows that it leaves")
     group.pods[0].delete()
     group.pods[0].start()
-    until(lambda: group.attempt(1).get("cause"), timeout=30, what="the successor closes the attempt")
+    until(lambda: group.attempt(1).get("cause"), what="the successor closes the attempt")
     assert group.attempt(1)["cause"]["kind"] == "stopped"
     assert group.attempt(1)["cause"]["reason"] == "test-0 (node rank 0) is leaving: its pod is being stopped"
 
@@ -167,7 +175,7 @@ def test_a_bug_is_not_retried_for_ever_and_its_status_is_passed_on(make_group: M
 
 def test_an_attempt_that_gained_a_step_does_not_count_against_the_budget(make_group: MakeGroup) -> None:
     group = make_group("advance", "0", "7", nodes=1, attemptsWithoutProgress=1).start()
-    until(lambda: group.attempt(4), timeout=30, what="a fourth attempt")
+    until(lambda: group.attempt(4), what="a fourth attempt")
     assert group.outcome() == {}
 
 
@@ -217,13 +225,13 @@ def test_lost_pods_do_not_count_against_the_budget(make_group: MakeGroup) -> Non
 
 def test_a_member_that_freezes_is_dropped_and_refused_when_its_successor_is_there(make_group: MakeGroup) -> None:
     """Known failures A9, A16: no connection is closed, there is only silence; then the old pod comes back."""
-    group = make_group("wait", heartbeatTimeout=2).start()
+    group = make_group("wait", heartbeatTimeout=SILENT_AFTER).start()
     group.wait_for_workers(1, 2)
     old = group.pods[1]
     assert old.process is not None
     old.process.send_signal(signal.SIGSTOP)
-    until(lambda: "cause" in group.attempt(1), timeout=20, what="the silence is noticed")
-    assert "sent no heartbeat for 2 s" in group.attempt(1)["cause"]["reason"]
+    until(lambda: "cause" in group.attempt(1), what="the silence is noticed")
+    assert f"sent no heartbeat for {SILENT_AFTER} s" in group.attempt(1)["cause"]["reason"]
     new = type(old)(group, 1)
     group.pods.append(new)
     new.start(uid="uid-new")
@@ -238,30 +246,30 @@ def test_a_member_that_freezes_is_dropped_and_refused_when_its_successor_is_ther
 
 def test_a_machine_that_loses_its_power_is_not_taken_for_a_container_that_ended(make_group: MakeGroup) -> None:
     """Known failure A9: no connection is closed, and the same pod is back once the machine is."""
-    group = make_group("wait", heartbeatTimeout=2).start()
+    group = make_group("wait", heartbeatTimeout=SILENT_AFTER).start()
     group.wait_for_workers(1, 2)
     process = group.pods[1].process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
-    until(lambda: "cause" in group.attempt(1), timeout=20, what="the silence is noticed")
+    until(lambda: "cause" in group.attempt(1), what="the silence is noticed")
     group.pods[1].delete()
     group.pods[1].start(uid="uid-1-1")
     group.wait_for_workers(2, 2)
     group.release()
     assert [pod.wait() for pod in group.pods] == [0, 0]
     assert group.attempt(1)["cause"]["kind"] == "pod"
-    assert group.attempt(1)["cause"]["reason"].endswith("sent no heartbeat for 2 s")
+    assert group.attempt(1)["cause"]["reason"].endswith(f"sent no heartbeat for {SILENT_AFTER} s")
 
 
 def test_a_rank_0_that_freezes_is_noticed_and_its_workers_peers_stop(make_group: MakeGroup) -> None:
     """Known failure A5: the node of rank 0 is cut off, nothing is closed."""
-    group = make_group("wait", heartbeatTimeout=2).start()
+    group = make_group("wait", heartbeatTimeout=SILENT_AFTER).start()
     first = group.wait_for_workers(1, 2)
     rank0 = group.pods[0].process
     assert rank0 is not None
     rank0.send_signal(signal.SIGSTOP)
-    until(lambda: not alive(int(first[1]["pid"])), timeout=20, what="the survivor's worker stops")
-    until(lambda: "rank 0 sent no heartbeat for 2 s" in group.pods[1].output, timeout=10, what="the reason")
+    until(lambda: not alive(int(first[1]["pid"])), what="the survivor's worker stops")
+    until(lambda: f"rank 0 sent no heartbeat for {SILENT_AFTER} s" in group.pods[1].output, what="the reason")
     group.pods[0].delete()
     group.pods[0].start()
     group.wait_for_workers(2, 2)
@@ -333,21 +341,21 @@ def test_a_pod_that_never_comes_ends_the_run_with_a_reason(make_group: MakeGroup
 def test_rank_0_says_on_its_status_page_who_is_missing(make_group: MakeGroup) -> None:
     group = make_group("wait")
     pod = group.pods[0].start()
-    until(lambda: pod.status().get("group", {}).get("absent") == [1], timeout=15, what="only node rank 1 is missing")
+    until(lambda: pod.status().get("group", {}).get("absent") == [1], what="only node rank 1 is missing")
 
 
 def test_a_member_says_on_its_status_page_what_it_waits_for(make_group: MakeGroup) -> None:
     """Known failure A1: the name resolves, nothing listens."""
     group = make_group("wait")
     pod = group.pods[1].start()
-    until(lambda: "does not listen yet" in pod.status().get("waiting_for", ""), timeout=15, what="the reason")
+    until(lambda: "does not listen yet" in pod.status().get("waiting_for", ""), what="the reason")
 
 
 def test_strangers_on_the_port_are_dropped_and_the_group_goes_on(make_group: MakeGroup) -> None:
     group = make_group("wait", nodes=1).start()
     group.wait_for_workers(1, 1)
     for bad in (b"GET / HTTP/1.1\r\n\r\n", b"{}\n", b'{"type": "Hello"}\n', b"x" * 100_000 + b"\n", b"", b"[]\n"):
-        with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=5) as stranger:
+        with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=PATIENCE) as stranger:
             stranger.sendall(bad)
             stranger.shutdown(socket.SHUT_WR)
             assert drained(stranger) == b""
@@ -370,7 +378,7 @@ def test_a_member_that_does_not_belong_here_is_refused_with_the_reason(
 ) -> None:
     group = make_group("wait")
     group.pods[0].start()
-    until(lambda: group.pods[0].status().get("state") == "joined", timeout=15, what="rank 0 is up")
+    until(lambda: group.pods[0].status().get("state") == "joined", what="rank 0 is up")
     good = Hello(
         VERSION,
         "default/test/main",
@@ -383,7 +391,7 @@ def test_a_member_that_does_not_belong_here_is_refused_with_the_reason(
         code="",
         last_words="",
     )
-    with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=5) as member:
+    with socket.create_connection(("localhost", group.launch["rendezvousPort"]), timeout=PATIENCE) as member:
         member.sendall(json.dumps({"type": "Hello", **vars(good), **change}).encode() + b"\n")
         answer = json.loads(drained(member))
     assert answer["type"] == "Refused"

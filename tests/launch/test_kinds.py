@@ -80,7 +80,7 @@ def test_a_container_that_ends_without_a_word_counts_where_nobody_starts_it_agai
         pod.start(RANKZERO_WORKLOAD=f"{kind}/test", KUBERNETES_SERVICE_HOST="")
     group.wait_for_workers(1, 2)
     group.pods[1].delete()
-    until(lambda: group.attempt(1).get("cause"), timeout=20, what="the attempt ends")
+    until(lambda: group.attempt(1).get("cause"), what="the attempt ends")
     assert group.attempt(1)["cause"]["kind"] == blamed
 
 

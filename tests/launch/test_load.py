@@ -32,9 +32,9 @@ SECONDS = 10.0
 MOST_CPU = 0.01
 """Share of one core."""
 BOUNDS = pytest.mark.parametrize(
-    "bound", [pytest.param(MOST_CPU, marks=pytest.mark.long, id="promised"), pytest.param(2.5 * MOST_CPU, id="guard")]
+    "bound", [pytest.param(MOST_CPU, marks=pytest.mark.long, id="promised"), pytest.param(5 * MOST_CPU, id="guard")]
 )
-"""The promise is for a quiet machine of today; a guard for every change has to hold on slower ones under load too."""
+"""The promise is for a quiet machine of today, where it is 0.3 to 0.5 %; a guard for every change holds on any."""
 MOST_MEMORY = 60 * 2**20
 """Bytes."""
 
@@ -50,7 +50,7 @@ def cpu_time(pod: Pod) -> float:
 def cpu_shares(pods: Sequence[Pod]) -> list[float]:
     """What each launcher takes of one core while it is watched for a while."""
     began, before = time.monotonic(), [cpu_time(pod) for pod in pods]
-    until(lambda: time.monotonic() - began >= SECONDS, timeout=60, what=f"{SECONDS:g} s of training")
+    until(lambda: time.monotonic() - began >= SECONDS, what=f"{SECONDS:g} s of training")
     took = time.monotonic() - began
     return [(cpu_time(pod) - earlier) / took for pod, earlier in zip(pods, before, strict=True)]
 
@@ -150,9 +150,9 @@ def test_rank_0_of_64_nodes_takes_no_more_than_that(
     script.write_text("import time\ntime.sleep(1000)\n")
     group = make_group(nodes=64, procs=8, rank0Timeout=60, script=str(script))
     rank0 = group.pods[0].start()
-    until(lambda: "joined as node rank 0" in rank0.output, timeout=30, what="rank 0 listens")
+    until(lambda: "joined as node rank 0" in rank0.output, what="rank 0 listens")
     members(group.launch["rendezvousPort"], range(1, 64), 8)
-    until(lambda: "attempt 1: 64 x 8 processes" in rank0.output, timeout=60, what="all are here")
+    until(lambda: "attempt 1: 64 x 8 processes" in rank0.output, what="all are here")
     (share,) = cpu_shares([rank0])
     assert len(rank0.status()["group"]["ranks"]) == 63 * 8  # all have been heard
     print(f"cpu: {share:.2%} of a core; memory: {resident(rank0) >> 20} MiB")

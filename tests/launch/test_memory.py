@@ -47,7 +47,7 @@ def make_cgroup() -> Iterator[MakeCgroup]:
 
     yield make
     for folder in made:
-        until(lambda at=folder: not (at / "cgroup.procs").read_text(), timeout=10, what="the cgroup is empty")  # type: ignore[misc]
+        until(lambda at=folder: not (at / "cgroup.procs").read_text(), what="the cgroup is empty")  # type: ignore[misc]
         folder.rmdir()
 
 
@@ -127,7 +127,7 @@ def test_a_container_that_is_killed_as_a_whole_leaves_how_full_its_memory_was(
     group.start(uid="").wait_for_workers(1, 2)
     pod = group.pods[1]
     words = pod.tmp / f"rankzero-last-words-{group.uid('uid-1-1')}.json"
-    until(lambda: in_use(pod.tmp) > 120 * MIB, timeout=60, what="the memory is taken")
+    until(lambda: in_use(pod.tmp) > 120 * MIB, what="the memory is taken")
     pod.delete()
     pod.start(uid="uid-1-1")
     group.wait_for_workers(2, 2)
@@ -147,7 +147,7 @@ def test_rank_0_tells_its_own_last_words(make_cgroup: MakeCgroup, make_group: Ma
     group = make_group("hoard", "0", "120", "1", nodes=1)
     group.pods[0].cgroup = make_cgroup(200)
     group.start(uid="uid").wait_for_workers(1, 1)
-    until(lambda: in_use(group.pods[0].tmp) > 120 * MIB, timeout=60, what="the memory is taken")
+    until(lambda: in_use(group.pods[0].tmp) > 120 * MIB, what="the memory is taken")
     group.pods[0].delete()
     group.start(uid="uid").wait_for_workers(2, 1)
     group.release()

@@ -26,7 +26,7 @@ def ranks(folder: Path, count: int = 4) -> list[dict[str, Any]]:
 def train(make_group: MakeGroup, *, procs: int = 2, **launch: Any) -> PodGroup:
     """Two pods that run to the end."""
     group = make_group(nodes=2, procs=procs, **launch).start()
-    assert [pod.wait(90) for pod in group.pods] == [0, 0]
+    assert [pod.wait() for pod in group.pods] == [0, 0]
     return group
 
 
@@ -84,14 +84,14 @@ def test_a_program_is_started_once_a_rank_with_the_arguments_after_it(make_group
 def test_a_program_that_fails_restarts_the_group_and_its_status_is_recorded(make_group: MakeGroup) -> None:
     wrapped = ["sh", "-c", f'exec {sys.executable} {SCRIPT} "$@"', "name"]
     group = make_group("fail", "3", "7", "1", nodes=2, procs=2, script="", command=wrapped).start()
-    until(lambda: len(group.workers(2)) == 4, timeout=30, what="attempt 2")
+    until(lambda: len(group.workers(2)) == 4, what="attempt 2")
     group.release()
-    assert [pod.wait(30) for pod in group.pods] == [0, 0]
+    assert [pod.wait() for pod in group.pods] == [0, 0]
     failure = group.attempt(1)["cause"]["failure"]
     assert (failure["rank"], failure["exit_code"]) == (3, 7)
 
 
 def test_a_program_that_is_not_there_is_named_before_anything_starts(make_group: MakeGroup) -> None:
     group = make_group(nodes=1, script="", command=["no-such-program"]).start()
-    assert group.pods[0].wait(30) == 64
+    assert group.pods[0].wait() == 64
     assert "launch.command: no-such-program is no program in this pod" in group.pods[0].output

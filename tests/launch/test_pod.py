@@ -22,6 +22,7 @@ from rankzero.launch.protocol import WorkerFailed
 from rankzero.launch.starters import start_plainly
 from rankzero.launch.workers import WorkerGroup
 from tests.launch.pods import SCRIPT
+from tests.waiting import PATIENCE
 
 
 def identity(tmp_path: Path) -> Identity:
@@ -173,10 +174,13 @@ def test_the_failure_that_came_first_is_the_one_that_is_told(tmp_path: Path) -> 
     flag = tmp_path / "failed"
     first = (
         "import os, pathlib, subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True); "
-        f"pathlib.Path({str(flag)!r}).touch(); os._exit(5)"
+        f"new = pathlib.Path({str(flag)!r} + '.new'); new.write_text(str(os.getpid())); new.rename({str(flag)!r}); "
+        "os._exit(5)"
     )
     follower = (
-        f"import os, pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.01)\n"
+        f"import os, pathlib, time\nflag = pathlib.Path({str(flag)!r})\nwhile not flag.exists(): time.sleep(0.01)\n"
+        "stat = pathlib.Path('/proc', flag.read_text(), 'stat')\n"
+        "while stat.exists() and ') Z' not in stat.read_text(): time.sleep(0.01)\n"
         "time.sleep(0.3); os._exit(1)"
     )
     code = f"import os\nexec({first!r} if os.environ['RANK'] == '1' else {follower!r})"
@@ -195,7 +199,7 @@ def first_failure(code: str, ranks: int, tmp_path: Path) -> WorkerFailed:
         ]
         logs = Logs(LaunchConfig(script="-c"), tmp_path, pytest.fail)
         group = await WorkerGroup.start(start_plainly, ["-c", code], environments, 1, 0, logs)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             failure = await group.wait()
             await group.stop(1.0)
         assert await kill_strays(others) == []

@@ -13,6 +13,7 @@ from rankzero.files import read_json, write_json
 from rankzero.launch.budget import give_up
 from rankzero.launch.causes import POD, STOPPED, Cause
 from rankzero.launch.records import Records
+from tests.waiting import PATIENCE
 
 
 def records(folder: Path, uid: str = "a") -> Records:
@@ -78,7 +79,7 @@ def test_a_write_that_hung_does_not_come_back_over_a_newer_one(tmp_path: Path, m
     def fsync(descriptor: int) -> None:
         if not hanging.is_set():
             hanging.set()
-            back.wait(20)
+            back.wait(PATIENCE)
         real(descriptor)
 
     first = records(tmp_path)
@@ -86,7 +87,7 @@ def test_a_write_that_hung_does_not_come_back_over_a_newer_one(tmp_path: Path, m
     monkeypatch.setattr(os, "fsync", fsync)
     old = threading.Thread(target=first.save)
     old.start()
-    assert hanging.wait(20)
+    assert hanging.wait(PATIENCE)
     first.close_attempt(Cause(POD, "gone"), {})
     new = threading.Thread(target=first.save)
     new.start()

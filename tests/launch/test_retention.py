@@ -44,8 +44,8 @@ def test_a_run_without_folders_yet_has_nothing_to_remove(tmp_path: Path) -> None
 
 def test_rank_0_removes_them_when_an_attempt_begins(make_group: MakeGroup) -> None:
     group = make_group("advance", "0", "7", nodes=1, keepLogs=1).start()
-    until(lambda: group.attempt(4), timeout=30, what="a fourth attempt")
+    until(lambda: group.attempt(4), what="a fourth attempt")
     folder = group.state_dir / contract.LOGS_DIR
-    until(lambda: not (folder / "attempt-0003").exists(), timeout=10, what="the logs of the third are gone")
+    until(lambda: not (folder / "attempt-0003").exists(), what="the logs of the third are gone")
     assert "attempt-0001" in attempts(folder)
     assert "attempt-0002" not in attempts(folder)

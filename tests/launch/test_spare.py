@@ -18,7 +18,7 @@ from rankzero.launch.processes import kill_strays, living_descendants
 from rankzero.launch.spare import Spare, SpareError
 from rankzero.launch.starters import Started, Starter, WarmStarter, start_plainly
 from rankzero.launch.warm import Warmth, is_installed
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 T = TypeVar("T")
 PROBE = str(Path(__file__).with_name("probe.py"))
@@ -196,7 +196,7 @@ def test_thousands_of_modules_and_a_huge_environment_fit_into_a_request(tmp_path
 def test_a_spare_that_answers_too_late_leaves_no_second_worker_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankzero.launch.spare.ANSWER_WITHIN", 0.3)
+    monkeypatch.setattr("rankzero.launch.spare.ANSWER_WITHIN", 3)
     first, second = tmp_path / "first", tmp_path / "second"
     code = script(
         tmp_path, "import pathlib, sys, threading\npathlib.Path(sys.argv[1]).touch(); threading.Event().wait()"
@@ -210,13 +210,13 @@ def test_a_spare_that_answers_too_late_leaves_no_second_worker_behind(
         forked = await WarmStarter(spare, pytest.fail)([code, str(second)], os.environ)
         command = Path(f"/proc/{forked.pid}/status").read_text()
         assert f"PPid:\t{spare.pid}" in command
-        until(lambda: children(spare.pid) == [forked.pid], timeout=10, what="only the worker that was asked for")
+        until(lambda: children(spare.pid) == [forked.pid], what="only the worker that was asked for")
         for pid in (plain.pid, forked.pid):
             os.kill(pid, signal.SIGKILL)
         assert await plain.end == await forked.end == -9
 
     with_spare(use)
-    assert said == ["the warm spare cannot be used: it did not answer within 0.3 s; starting plainly"]
+    assert said == ["the warm spare cannot be used: it did not answer within 3 s; starting plainly"]
 
 
 def test_a_signal_to_the_launchers_process_group_does_not_reach_the_workers(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_worker_that_is_stopped_in_the_moment_of_its_fork_ends_by_that(tmp_pat
         for _ in range(20):
             started = await WarmStarter(spare, pytest.fail)([code], os.environ)
             os.kill(started.pid, signal.SIGTERM)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 ends.append(await started.end)
         return ends
 
@@ -270,8 +270,8 @@ def test_workers_end_with_their_spare_and_that_is_known(tmp_path: Path) -> None:
         started = await WarmStarter(spare, pytest.fail)([code], os.environ)
         assert await started.output.readline() == b"up\n"
         os.kill(spare.pid, signal.SIGKILL)
-        status = await asyncio.wait_for(started.end, 10)
-        assert await asyncio.wait_for(started.output.read(), 10) == b""
+        status = await asyncio.wait_for(started.end, PATIENCE)
+        assert await asyncio.wait_for(started.output.read(), PATIENCE) == b""
         with pytest.raises(SpareError):
             await spare.fork([code], os.environ, 1)
         return status, spare.alive
@@ -289,7 +289,7 @@ def test_a_dead_spare_is_replaced_for_the_next_attempt(tmp_path: Path) -> None:
             first = warmth.pids
             os.kill(next(iter(first)), signal.SIGKILL)
             assert warmth._spare is not None
-            await asyncio.wait({warmth._spare._reader}, timeout=10)
+            await asyncio.wait({warmth._spare._reader}, timeout=PATIENCE)
             starter, _ = await warmth.starter()
             assert warmth.pids
             assert warmth.pids != first
@@ -312,7 +312,7 @@ def test_a_successor_that_died_is_forgotten() -> None:
             warmth._successor = dead = await warmth._new_spare()
             assert dead is not None
             os.kill(dead.pid, signal.SIGKILL)
-            await asyncio.wait({dead._reader}, timeout=10)
+            await asyncio.wait({dead._reader}, timeout=PATIENCE)
             await warmth.starter()
             return dead.pid, warmth.pids
         finally:
@@ -334,7 +334,7 @@ def test_a_spare_whose_imports_hang_is_not_waited_for(tmp_path: Path, monkeypatc
         warmth._wanted = ["hanging"]
         try:
             await warmth.open()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 starter, _ = await warmth.starter()
             return await run(starter, [script(tmp_path, "print('fine')")])
         finally:
@@ -354,7 +354,7 @@ def test_a_spare_that_is_still_importing_is_known_and_not_taken_for_a_stray(tmp_
         others = set(living_descendants(os.getpid(), set()))
         try:
             await warmth.open()
-            await asyncio.to_thread(until, lambda: warmth.pids, timeout=10, what="the spare")
+            await asyncio.to_thread(until, lambda: warmth.pids, what="the spare")
             assert await kill_strays(others | warmth.pids) == []
             await asyncio.to_thread((tmp_path / "go").write_text, "")
             starter, _ = await warmth.starter()
@@ -397,7 +397,7 @@ def test_what_an_attempt_imported_is_there_in_the_next_and_running_workers_are_n
             await warmth.open()
             starter, extra = await warmth.starter()
             first = await starter([code, "3"], {**os.environ, **extra})
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while len(warmth.pids) < 2 or warmth._successor is None or not warmth._successor.memory:
                     await asyncio.sleep(0.02)
             assert await first.end == 0

@@ -6,13 +6,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import REPO
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -27,22 +26,22 @@ def printing(code: str) -> subprocess.Popen[bytes]:
 
 
 def test_all_lines_are_there_in_their_order_when_the_process_has_ended() -> None:
-    printed, _ = printing(PRINT % 5_000 + "stdout.finish()").communicate(timeout=30)
+    printed, _ = printing(PRINT % 5_000 + "stdout.finish()").communicate(timeout=PATIENCE)
     assert [int(line[:6]) for line in printed.splitlines()] == list(range(5_000))
 
 
 def test_a_process_whose_output_nobody_takes_ends_in_time() -> None:
     process = printing(PRINT % 100_000 + "stdout.finish()")
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     process.communicate()
 
 
 def test_lines_that_nobody_took_in_time_are_counted_at_their_place() -> None:
     code = "\nimport sys; print('all', file=sys.stderr, flush=True); sys.stdin.read()\n"
-    process = printing(PRINT % 100_000 + code + "stdout.FINISH_WITHIN = 20; stdout.finish()")
+    process = printing(PRINT % 100_000 + code + "stdout.FINISH_WITHIN = 80; stdout.finish()")
     assert process.stderr is not None
     assert process.stderr.readline() == b"all\n"
-    printed, _ = process.communicate(timeout=30)
+    printed, _ = process.communicate(timeout=PATIENCE)
     expected = kept = 0
     for line in printed.decode().splitlines():
         if gap := re.fullmatch(r"-- (\d+) lines are missing here --", line):
@@ -71,10 +70,8 @@ def test_a_pod_whose_log_nobody_takes_goes_on_training_and_answers(make_group: M
     def step() -> int:
         return int(group.pods[0].status().get("group", {}).get("progress", {}).get("step", 0))
 
-    first = until(step, timeout=30, what="the first step")
-    until(lambda: step() > first, timeout=10, what="a step more")
-    began = time.monotonic()
+    first = until(step, what="the first step")
+    until(lambda: step() > first, what="a step more")
     group.release()
-    assert [pod.wait(20) for pod in group.pods] == [0, 0]
-    assert time.monotonic() - began < 15
+    assert [pod.wait() for pod in group.pods] == [0, 0]
     os.close(full)

@@ -15,10 +15,9 @@ from rankzero.launch import tally
 from rankzero.launch.main import say
 from rankzero.launch.one_line import LONGEST
 from rankzero.launch.protocol import MAX_LINE, VERSION, Hello, Refused, Welcome, decode, encode
-from rankzero.launch.roster import HELLO_TIMEOUT
 from tests.launch.conftest import MakeGroup
 from tests.launch.pods import Pod
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -68,8 +67,9 @@ def send(connection: socket.socket, said: bytes) -> None:
 
 def closed(connection: socket.socket) -> bool:
     """Whether the other end has closed it; whatever it said before is read."""
+    connection.setblocking(False)
     try:
-        while connection.recv(4096, socket.MSG_DONTWAIT):
+        while connection.recv(4096):
             pass
     except BlockingIOError:
         return False
@@ -78,9 +78,11 @@ def closed(connection: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_500_strangers_at_once_disturb_nobody(make_group: MakeGroup, strangers: list[socket.socket]) -> None:
-    group = make_group("wait", heartbeatTimeout=5).start()
+    group = make_group("wait", heartbeatTimeout=15)
+    group.constants["roster.HELLO_TIMEOUT"] = 15
+    group.start()
     group.wait_for_workers(1, 2)
     rank0 = group.pods[0]
     before, lines = memory(rank0, "VmRSS"), rank0.output.count("\n")
@@ -88,17 +90,16 @@ def test_500_strangers_at_once_disturb_nobody(make_group: MakeGroup, strangers: 
     Path(f"/proc/{rank0.process.pid}/clear_refs").write_text("5")  # the highest memory use is counted from now on
     port = group.launch["rendezvousPort"]
     for _ in range(STRANGERS):
-        strangers.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+        strangers.append(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
     for number, connection in enumerate(strangers):
         send(connection, SAID[number % len(SAID)])
 
-    began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as late:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as late:
         late.sendall(encode(replace(HELLO, node_rank=7)))
         assert isinstance(decode(late.makefile("rb").readline()), Refused)  # not for its manners: it was heard
-    assert time.monotonic() - began < HELLO_TIMEOUT  # not only when the strangers are gone
+    assert not all(map(closed, strangers))  # not only when the strangers are gone
 
-    until(lambda: all(map(closed, strangers)), timeout=30, what="no stranger is left")
+    until(lambda: all(map(closed, strangers)), what="no stranger is left")
     growth = memory(rank0, "VmHWM") - before
     print(f"the launcher grew by {growth / 2**20:.1f} MiB")
     assert growth < MOST_GROWTH
@@ -114,21 +115,22 @@ def test_500_strangers_at_once_disturb_nobody(make_group: MakeGroup, strangers: 
     assert "sent no heartbeat" not in rank0.output + group.pods[1].output
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_new_member_is_taken_in_among_strangers_who_say_nothing(
     make_group: MakeGroup, strangers: list[socket.socket]
 ) -> None:
-    group = make_group("wait").start()
+    group = make_group("wait")
+    group.constants["roster.HELLO_TIMEOUT"] = 60
+    group.start()
     group.wait_for_workers(1, 2)
     port = group.launch["rendezvousPort"]
     for _ in range(STRANGERS):
-        strangers.append(socket.create_connection(("127.0.0.1", port), timeout=10))
-    began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as member:
+        strangers.append(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as member:
         member.sendall(encode(HELLO))
         assert isinstance(decode(member.makefile("rb").readline()), Welcome)
-        assert time.monotonic() - began < HELLO_TIMEOUT  # not only when the strangers are gone
-        until(lambda: "joined as node rank 1 from node x" in group.pods[0].output, timeout=10, what="it is known")
+        assert not all(map(closed, strangers))  # not only when the strangers are gone
+        until(lambda: "joined as node rank 1 from node x" in group.pods[0].output, what="it is known")
 
 
 def test_a_port_that_another_program_holds_ends_the_pod_and_the_next_start_works(make_group: MakeGroup) -> None:
@@ -169,7 +171,7 @@ def test_the_launcher_says_what_others_wrote_in_one_line(capfd: pytest.CaptureFi
         printed += capfd.readouterr().out  # a thread of the launcher prints
         return printed.count("\n") == 2
 
-    until(both, timeout=10, what="both lines")
+    until(both, what="both lines")
     first, second = printed.splitlines()
     assert first.endswith(rf"rankzero: rank 1 ended with status 1: ValueError: x\n{FORGED}\u2028\x1b[2J\ud800 é")
     assert len(second) < LONGEST + 100

@@ -13,11 +13,11 @@ import pytest
 
 from rankzero.launch import volume
 from tests.launch.pods import REPO
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 def test_what_fails_or_hangs_is_said_and_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(volume, "WITHIN", 0.2)
+    monkeypatch.setattr(volume, "WITHIN", 3)
     fifo = tmp_path / "hangs"
     os.mkfifo(fifo)
     said: list[str] = []
@@ -32,7 +32,7 @@ def test_what_fails_or_hangs_is_said_and_done_without(tmp_path: Path, monkeypatc
     assert asyncio.run(scenario()) == [1, 2, 3]
     assert said == [
         "the checkpoint volume: No such file or directory; going on without",
-        "the checkpoint volume did not answer within 0.2 s; going on without",
+        "the checkpoint volume did not answer within 3 s; going on without",
     ]
     fifo.write_text("4")  # let the thread go
 
@@ -48,7 +48,9 @@ def test_a_hanging_volume_does_not_keep_the_process_from_ending(tmp_path: Path) 
         "import asyncio, pathlib; from rankzero.launch import volume; volume.WITHIN = 0.2; "
         f"asyncio.run(volume.attempt(pathlib.Path({str(tmp_path / 'hangs')!r}).read_text, '', print))"
     )
-    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(REPO / "trainer")}, timeout=20, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(REPO / "trainer")}, timeout=PATIENCE, check=True
+    )
 
 
 def test_a_write_that_hangs_is_one_thread_however_often_the_state_changes_and_the_newest_is_written(
@@ -72,19 +74,19 @@ def test_a_write_that_hangs_is_one_thread_however_often_the_state_changes_and_th
         saving = volume.Saving(save, said.append)
         before = threading.active_count()
         for state in range(1, 50):
-            await saving.done(within=0.1 if state == 1 else 20)  # known to hang: not waited for again
+            await saving.done(within=0.1 if state == 1 else 1000)  # known to hang: not waited for again
         threads = threading.active_count() - before
         hangs.unlink()
         hangs.touch()  # the file server is back
         await asyncio.to_thread(same.write_text, "")
-        await asyncio.to_thread(until, lambda: "49" in written.read_text(), timeout=10, what="the newest state")
+        await asyncio.to_thread(until, lambda: "49" in written.read_text(), what="the newest state")
         return threads
 
     assert asyncio.run(scenario()) == 1
     assert written.read_text().split() == ["1", "49"]
     assert set(said) == {
         "the checkpoint volume did not answer within 0.1 s; going on without",
-        "the checkpoint volume did not answer within 20 s; going on without",
+        "the checkpoint volume did not answer within 1000 s; going on without",
     }
 
 

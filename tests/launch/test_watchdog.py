@@ -147,20 +147,18 @@ def test_thousands_of_ranks_are_judged_within_a_moment() -> None:
     dog.hear([beat(rank, 11) for rank in range(7999)] + [beat(7999, 0.1)])
     began = time.process_time()
     assert dog.verdict() is None
-    assert time.process_time() - began < 0.5  # some milliseconds; on a slow machine too
+    assert time.process_time() - began < 1  # some milliseconds; on a slow machine too
 
 
 @pytest.mark.slow
 def test_a_frozen_rank_is_named_and_the_group_goes_on(make_group: MakeGroup) -> None:
     """Its process is stopped: it answers no signal but SIGKILL, and says nothing."""
-    group = make_group("step", nodes=2, procs=2, stall={"least": 2}, stopTimeout=20).start()
+    group = make_group("step", nodes=2, procs=2, stall={"least": 5}, stopTimeout=600).start()
     workers = group.wait_for_workers(1, 4)
-    until(lambda: len(group.pods[0].status()["group"]["ranks"]) == 4, timeout=15, what="beats of all ranks")
+    until(lambda: len(group.pods[0].status()["group"]["ranks"]) == 4, what="beats of all ranks")
     os.kill(int(workers[3]["pid"]), signal.SIGSTOP)
     (group.folder / "freeze").touch()
-    began = time.monotonic()
-    group.wait_for_workers(2, 4)
-    assert time.monotonic() - began < 15  # SIGTERM wakes a stopped process: no need to wait for SIGKILL
+    group.wait_for_workers(2, 4)  # SIGTERM wakes a stopped process: SIGKILL would come ten minutes later
     group.release()
     assert [pod.wait() for pod in group.pods] == [0, 0]
     cause = group.attempt(1)["cause"]
@@ -173,7 +171,9 @@ def test_a_frozen_rank_is_named_and_the_group_goes_on(make_group: MakeGroup) -> 
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_in_python_is_found_with_its_line(make_group: MakeGroup) -> None:
-    group = make_group("hang", "1", "5", nodes=2, procs=1, stall={"least": 2}).start()
+    group = make_group("hang", "1", "5", nodes=2, procs=1, stall={"least": 5})
+    group.constants |= {"evidence.STACK_WITHIN": 60, "coordinator.DUMP_WITHIN": 90}
+    group.start()
     group.wait_for_workers(2, 2)
     group.release()
     assert [pod.wait() for pod in group.pods] == [0, 0]

@@ -36,7 +36,7 @@ def run(pods: PodGroup) -> list[int]:
     """Run to the end; the launchers' exit statuses."""
     try:
         pods.start()
-        return [pod.wait(90) for pod in pods.pods]
+        return [pod.wait() for pod in pods.pods]
     finally:
         pods.stop()
         for pod in pods.pods:
@@ -72,7 +72,7 @@ def test_an_error_always_ends_the_run(tmp_path: Path) -> None:
     assert "the same error at the same step twice" in pods.outcome()["reason"]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_a_stopped_pod_makes_all_ranks_save_and_the_next_attempt_go_on(tmp_path: Path, result: dict[str, Any]) -> None:
     """Known failure A24."""
     pods = group(tmp_path / "run", "--steps", "30", "--pace", "0.1")
@@ -80,13 +80,12 @@ def test_a_stopped_pod_makes_all_ranks_save_and_the_next_attempt_go_on(tmp_path:
         pods.start()
         until(
             lambda: pods.pods[0].status().get("group", {}).get("progress", {}).get("step", 0) >= 3,
-            timeout=60,
             what="three steps",
         )
         pods.pods[1].terminate()
-        assert pods.pods[1].wait(60) == contract.EXIT_REQUEUE
+        assert pods.pods[1].wait() == contract.EXIT_REQUEUE
         pods.pods[1].start()
-        assert [pod.wait(90) for pod in pods.pods] == [0, 0]
+        assert [pod.wait() for pod in pods.pods] == [0, 0]
     finally:
         pods.stop()
         for pod in pods.pods:
@@ -114,9 +113,9 @@ def test_memory_that_is_allocated_is_really_taken(tmp_path: Path) -> None:
         [pod] = pods.start().pods
         assert pod.process is not None
         launcher = pod.process.pid
-        until(lambda: max(map(resident, descendants(launcher)), default=0) > 1000, timeout=60, what="the memory")
+        until(lambda: max(map(resident, descendants(launcher)), default=0) > 1000, what="the memory")
         pod.process.send_signal(signal.SIGTERM)
-        assert pod.wait(60) == contract.EXIT_REQUEUE
+        assert pod.wait() == contract.EXIT_REQUEUE
     finally:
         pods.stop()
 
