@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -88,6 +89,13 @@ def test_a_result_that_is_no_number_is_shown_as_such(api: FakeApi) -> None:
             "init container code: CrashLoopBackOff: back-off 40s",
         ),
         ([{"terminated": {"exitCode": 0}}, {"terminated": {"exitCode": 1}}], "ended with status 1"),
+        (
+            [
+                {"terminated": {"exitCode": 0}},
+                {"terminated": {"exitCode": 64, "message": "no such file\n  fix: a path"}},
+            ],
+            "ended with status 64: no such file; fix: a path",
+        ),
     ],
 )
 def test_a_pod_whose_init_container_fails_says_so(api: FakeApi, containers: list[Any], trouble: str) -> None:
@@ -102,6 +110,81 @@ def test_a_pod_whose_init_container_fails_says_so(api: FakeApi, containers: list
     _, document = api.answers[PODS]
     document["items"][0]["status"] |= {"initContainerStatuses": [init], "containerStatuses": [trainer]}
     assert [pod.trouble for pod in run_of(api).pods()] == [trouble]
+
+
+def test_a_container_that_is_held_back_says_why_it_ended_and_not_how_long_it_waits(api: FakeApi) -> None:
+    api.put_pods(100)
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}}
+    said = "rank 1 (mnist-1) failed at step 7\nTraceback (most recent call last):\n  more"
+    _, document = api.answers[PODS]
+    document["items"][0]["status"]["containerStatuses"] = [
+        {
+            **{"name": "trainer", "image": "", "imageID": "", "ready": False, "restartCount": 3},
+            **{"state": waiting, "lastState": {"terminated": {"exitCode": 64, "message": said}}},
+        }
+    ]
+    assert [pod.trouble for pod in run_of(api).pods()] == ["CrashLoopBackOff: rank 1 (mnist-1) failed at step 7"]
+
+
+def event(kind: str, reason: str, at: float, message: str) -> dict[str, Any]:
+    """As controllers write them: created once, then counted."""
+    seen = datetime.fromtimestamp(at, UTC).isoformat()
+    created = datetime.fromtimestamp(1, UTC).isoformat()
+    return {
+        "metadata": {"name": f"{reason}{at}", "creationTimestamp": created},
+        **{"involvedObject": {}, "lastTimestamp": seen, "type": kind, "reason": reason, "message": message},
+    }
+
+
+REFUSED = event("Warning", "FailedCreate", 200, 'pods "mnist-0" is forbidden: exceeded quota: team')
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([REFUSED, event("Warning", "FailedCreate", 150, "something else")], True),
+        ([REFUSED, event("Normal", "SuccessfulCreate", 150, "create Pod mnist-0 successful")], True),
+        ([REFUSED, event("Normal", "SuccessfulCreate", 250, "create Pod mnist-0 successful")], False),
+        ([event("Warning", "FailedScheduling", 200, 'pods "mnist-0" is forbidden: exceeded quota: team')], False),
+        ([], False),
+    ],
+)
+def test_pods_that_the_api_does_not_take_are_told_with_the_reason(api: FakeApi, events: list[Any], told: bool) -> None:
+    """A quota, a pod security standard, a PriorityClass that is not there: no pod says it, since there is none."""
+    api.put_workload(replicas=1)
+    api.answers[EVENTS] = (200, {"items": events})
+    line = '  FailedCreate: pods "mnist-0" is forbidden: exceeded quota: team'
+    assert (line in lines(collect(run_of(api)))) == told
+
+
+def test_a_run_whose_pods_are_all_there_asks_nothing_about_refused_ones(api: FakeApi) -> None:
+    api.put_workload(replicas=1)
+    api.put_page(running())
+    api.answers[EVENTS] = (200, {"items": [REFUSED]})
+    assert not any("FailedCreate" in line for line in lines(collect(run_of(api))))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "told"),
+    [("pod has unbound immediate PersistentVolumeClaims.", True), ("2 Insufficient nvidia.com/gpu.", False)],
+)
+def test_a_pod_that_waits_for_its_volume_says_what_the_storage_class_says(
+    api: FakeApi, scheduler: str, told: bool
+) -> None:
+    """Two nodes and a class that knows no ReadWriteMany: the first install on many clusters."""
+    api.put_workload(replicas=1)
+    api.put_pods(100)
+    _, document = api.answers[PODS]
+    pod = document["items"][0]
+    del pod["spec"]["nodeName"]
+    pod["spec"]["volumes"] = [{"name": "c", "persistentVolumeClaim": {"claimName": "mnist-checkpoints"}}, {"name": "t"}]
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": scheduler}
+    pod["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+    refused = "Only support ReadWriteOnce access mode"
+    said = [("Normal", "ExternalProvisioning", 300, "waits"), ("Warning", "ProvisioningFailed", 200, refused)]
+    api.answers[EVENTS] = (200, {"items": [event(*one) for one in said]})
+    line = f"  claim mnist-checkpoints: ProvisioningFailed: {refused}"
+    assert (line in lines(collect(run_of(api)))) == told
 
 
 def test_a_run_that_has_ended_is_told_by_its_event(api: FakeApi) -> None:

@@ -26,6 +26,7 @@ class PodView:
 
     ``gpus`` are those that it holds now. ``trouble`` is why it does not run, empty where nothing is known against it;
     ``created`` is seconds since the epoch by the API; ``restarts`` counts how often its containers were started again.
+    ``claims`` are those whose volumes it mounts.
     ``rank0``: it is, or was, that of node rank 0, which serves the group's status page at ``status_port``.
     """
 
@@ -39,6 +40,7 @@ class PodView:
     restarts: int
     rank0: bool
     status_port: int | None
+    claims: tuple[str, ...]
 
     @property
     def has_ended(self) -> bool:
@@ -110,20 +112,51 @@ class Run:
 
         Events from before ``since`` (seconds since the epoch by the API) are those of an earlier start of it.
         """
-        with readable(f"events in {self.namespace}"):
-            events = self._core.list_namespaced_event(
-                self.namespace, field_selector=f"involvedObject.name={self.name}", _request_timeout=TIMEOUT
-            ).items
-        for event in sorted(events, key=_seconds, reverse=True):
+        for event in sorted(self._events(f"involvedObject.name={self.name}"), key=_seconds, reverse=True):
             outcome = _document((event.metadata.annotations or {}).get(contract.ANNOTATION_OUTCOME, ""))
             if outcome is not None and outcome.get("run_id") == run_id and _seconds(event) >= since:
                 return outcome
         return None
 
+    def refused_pods(self) -> str:
+        """Why the API takes no more pods from what makes them; empty where it does, or nothing is known.
+
+        A quota, an admission policy, a class or account that is not there: such pods never come to be, so that only an
+        Event tells of them. One from before the last pod that was taken tells of what is over.
+        """
+        made = ("SuccessfulCreate", "FailedCreate")
+        about_pods = [one for one in self._events(f"involvedObject.name={self.name}") if _reason(one).startswith(made)]
+        return _newest_warning([max(about_pods, key=_last_seen)] if about_pods else [])
+
+    def unmade_volume(self, claim: str) -> str:
+        """Why a claim that waits for its volume has none; empty where nothing is known."""
+        return _newest_warning(self._events(f"involvedObject.kind=PersistentVolumeClaim,involvedObject.name={claim}"))
+
+    def _events(self, about: str) -> list[Any]:
+        with readable(f"events in {self.namespace}"):
+            return list(
+                self._core.list_namespaced_event(self.namespace, field_selector=about, _request_timeout=TIMEOUT).items
+            )
+
 
 def _seconds(found: Any) -> float:
     """When the API created an object, in seconds since the epoch."""
     return float(found.metadata.creation_timestamp.timestamp())
+
+
+def _last_seen(event: Any) -> float:
+    """When an Event was last repeated, in seconds since the epoch; series tell it apart."""
+    repeated = (event.last_timestamp, event.series and event.series.last_observed_time)
+    return max(_seconds(event), *(float(at.timestamp()) for at in repeated if at), 0.0)
+
+
+def _reason(event: Any) -> str:
+    return event.reason or ""
+
+
+def _newest_warning(events: list[Any]) -> str:
+    newest = max((one for one in events if one.type == "Warning"), key=_last_seen, default=None)
+    return f"{newest.reason}: {newest.message}" if newest else ""
 
 
 def _document(text: str | bytes) -> dict[str, Any] | None:
@@ -154,6 +187,11 @@ def _view(pod: Any, gpu_resource: str) -> PodView:
         restarts=sum(container.restart_count for container in pod.status.container_statuses or []),
         rank0=_is_rank0(pod.spec),
         status_port=next((int(port.container_port) for port in ports if port.name == contract.STATUS_PORT_NAME), None),
+        claims=tuple(
+            volume.persistent_volume_claim.claim_name
+            for volume in pod.spec.volumes or []
+            if volume.persistent_volume_claim
+        ),
     )
 
 
@@ -178,8 +216,15 @@ def _trouble_of(container: Any) -> str:
     waiting = container.state.waiting
     if waiting and waiting.reason not in {"ContainerCreating", "PodInitializing"}:
         last = container.last_state.terminated
-        said = waiting.message or (last.message if last else "") or ""
+        # What the launcher left when it ended says more than the kubelet, which only says for how long it waits.
+        said = _first((last.message if last else "") or "") or waiting.message or ""
         return f"{waiting.reason}: {said}".strip(": ")
     if (ended := container.state.terminated) and ended.exit_code:
-        return f"{ended.reason or 'ended'} with status {ended.exit_code}"
+        return f"{ended.reason or 'ended'} with status {ended.exit_code}: {_first(ended.message or '')}".strip(": ")
     return ""
+
+
+def _first(message: str) -> str:
+    """The sentence of a termination message and the fix below it, without the output of a worker that may follow."""
+    lines = [line.strip() for line in message.splitlines()]
+    return "; ".join(lines[: 2 if lines[1:] and lines[1].startswith("fix:") else 1])

@@ -66,10 +66,20 @@ def collect(run: Run) -> dict[str, Any]:
         "why": "" if outcome else workload.why,
         "replicas": workload.replicas,
         "pods": [vars(pod) for pod in pods],
+        "obstacles": [] if outcome else _obstacles(run, workload, pods),
         "waiting_for": page.get("waiting_for") or "",
         "group": group,
         "outcome": outcome,
     }
+
+
+def _obstacles(run: Run, workload: Workload, pods: list[PodView]) -> list[str]:
+    """What keeps pods from coming to be or from finding a node, where only Events of other objects say it."""
+    found = [run.refused_pods()] if sum(not pod.has_ended for pod in pods) < workload.replicas else []
+    claims = {claim for pod in pods if not pod.node and "olume" in pod.trouble for claim in pod.claims}
+    volumes = {claim: run.unmade_volume(claim) for claim in sorted(claims)}
+    found += [f"claim {claim}: {why}" for claim, why in volumes.items() if why]
+    return [one for one in found if one]
 
 
 def _started(workload: Workload, pods: list[PodView]) -> float:
@@ -108,6 +118,7 @@ def lines(document: dict[str, Any]) -> list[str]:
         said.append(f"  {document['waiting_for']}")
     for pod in document["pods"]:
         said.append(f"  {pod['name']}  {pod['phase']}  {pod['node'] or 'no node yet'}  {pod['trouble']}".rstrip())
+    said += [f"  {one}" for one in document["obstacles"]]
     if earlier := (outcome or {}).get("earlier_attempts"):
         causes = ", ".join(f"{count} {kind}" for kind, count in earlier.items())
         said.append(f"  {sum(earlier.values())} earlier attempts ({causes}); {_on_the_volume(document)}")
