@@ -29,8 +29,9 @@ from rankzero import contract
 from rankzero.config import TrainConfig
 from rankzero.train import entry
 from rankzero.train.checkpoint import Checkpoints
-from rankzero.train.distributed import Ranks, process_group, scaled_learning_rate
+from rankzero.train.distributed import Ranks, process_group
 from rankzero.train.progress import Progress, report_result, state_dir
+from rankzero.train.schedule import scaled_learning_rate
 from rankzero.train.stopping import StopRequest
 
 FEATURES = 64

@@ -30,9 +30,10 @@ from rankzero.errors import ConfigError, DataError
 from rankzero.heartbeat import Phase
 from rankzero.train import entry
 from rankzero.train.checkpoint import Checkpoints
-from rankzero.train.distributed import Ranks, process_group, scaled_learning_rate
+from rankzero.train.distributed import Ranks, process_group
 from rankzero.train.progress import Progress, phase, report_result, state_dir
 from rankzero.train.sampling import EpochSampler
+from rankzero.train.schedule import scaled_learning_rate
 from rankzero.train.stopping import StopRequest
 
 DEFAULT_DATA = Path(__file__).parent / "data"

@@ -20,25 +20,10 @@ import yaml
 
 from rankzero import contract
 from rankzero.errors import ConfigError
+from rankzero.fields import LARGEST_EXACT, bounded
+from rankzero.parallel_config import ParallelConfig
 
 T = TypeVar("T")
-
-LARGEST_EXACT = 2**53 - 1
-"""Helm holds numbers as 64-bit floats: a whole number above this can arrive as another one."""
-
-
-def bounded(
-    default: Any = dataclasses.MISSING,
-    *,
-    minimum: float | None = None,
-    above: float | None = None,
-    maximum: float | None = None,
-    non_empty: bool = False,
-    doc: str,
-) -> Any:
-    """A dataclass field with its documentation and bounds (``minimum <= value <= maximum``, ``above < value``)."""
-    metadata = {"doc": doc, "minimum": minimum, "above": above, "maximum": maximum, "non_empty": non_empty}
-    return field(default=default, metadata=metadata)
 
 
 class _Loader(yaml.SafeLoader):
@@ -185,6 +170,24 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
+class NonFiniteConfig:
+    """What happens when the gradient of a step is NaN or infinite; all ranks find it in the same step."""
+
+    action: Literal["stop", "skip"] = bounded(
+        "stop", doc="End the attempt, or leave the weights as they are and go on with the next step."
+    )
+    limit: int = bounded(10, minimum=1, doc="Steps in a row that may be skipped before the attempt ends all the same.")
+
+
+@dataclass(frozen=True)
+class TimeoutConfig:
+    """Seconds that one collective may wait where no launcher watches over the ranks, which has limits of its own."""
+
+    first_step: int = bounded(1800, minimum=1, maximum=604800, doc="Until the end of the first step, which compiles.")
+    step: int = bounded(600, minimum=1, maximum=604800, doc="From then on.")
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """What a training script reads through :func:`load`."""
 
@@ -194,13 +197,39 @@ class TrainConfig:
     )
     seed: int = bounded(0, minimum=0, maximum=LARGEST_EXACT, doc="Base of every random generator.")
     epochs: int = bounded(1, minimum=1, doc="Passes over the training data.")
-    batch_size: int = bounded(32, minimum=1, doc="Samples per rank and step.")
+    batch_size: int = bounded(32, minimum=1, doc="Samples per micro-batch of a rank that reads data of its own.")
+    accumulate: int = bounded(
+        1, minimum=1, doc="Micro-batches per optimizer step; with a pipeline, those that are in it one after the other."
+    )
     learning_rate: float = bounded(1e-3, above=0, doc="Learning rate of one rank, before scaling.")
     lr_scaling: Literal["linear", "sqrt", "none"] = bounded(
-        "linear", doc="How the learning rate grows with the world size."
+        "linear", doc="How the learning rate grows with the micro-batches of all ranks in a step."
     )
+    warmup_steps: int = bounded(0, minimum=0, doc="Steps in which the learning rate grows to its full height.")
+    lr_decay: Literal["none", "cosine"] = bounded("cosine", doc="How it falls to 0 at the last step after that.")
     log_every_steps: int = bounded(10, minimum=1, doc="Steps between two progress lines of rank 0.")
     data: str = bounded("", doc="Path of the training data; empty means the script's own default.")
+    parallel: ParallelConfig = field(
+        default_factory=ParallelConfig, metadata={"doc": "How the model and the data are spread over the ranks."}
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = bounded(
+        "fp32",
+        doc="What layers compute with; weights, sums of gradients and optimizer stay fp32. fp16 needs a GPU.",
+    )
+    activation_checkpointing: Literal["none", "selective", "full"] = bounded(
+        "none",
+        doc="What the backward pass computes again, for less memory: all of a block but its matrix products, or all.",
+    )
+    clip_norm: float = bounded(0.0, minimum=0, doc="Largest norm of the whole gradient; 0 does not clip.")
+    compile: bool = bounded(False, doc="Compile the model's blocks with torch.compile; the first step takes minutes.")
+    deterministic: bool = bounded(False, doc="Only algorithms that give the same bits each time, or an error.")
+    expandable_segments: bool = bounded(True, doc="Let PyTorch grow its pieces of GPU memory, against fragmentation.")
+    non_finite: NonFiniteConfig = field(
+        default_factory=NonFiniteConfig, metadata={"doc": "When a gradient is NaN or infinite."}
+    )
+    timeout: TimeoutConfig = field(
+        default_factory=TimeoutConfig, metadata={"doc": "How long a collective may wait, without a launcher."}
+    )
     checkpoint: CheckpointConfig = field(
         default_factory=CheckpointConfig, metadata={"doc": "When checkpoints are written and how many are kept."}
     )
@@ -212,6 +241,10 @@ class RunConfig:
 
     launch: LaunchConfig
     train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        """Raises :class:`ConfigError` where the ranks do not make the mesh, before any of them has started."""
+        self.train.parallel.sizes(self.world_size, self.launch.procs_per_node)
 
     @property
     def world_size(self) -> int:

@@ -53,6 +53,10 @@ class DataError(RankzeroError):
     """A data file cannot be read or is not what its name promises. (A path to nothing is a ConfigError.)"""
 
 
+class DivergedError(RankzeroError):
+    """The gradient is NaN or infinite, and the settings say not to go on."""
+
+
 class ClusterError(RankzeroError):
     """The Kubernetes API refused or did not answer."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,9 +21,6 @@ from rankzero.config import TrainConfig
 from rankzero.errors import ConfigError
 from rankzero.heartbeat import Phase
 
-TIMEOUT = 600.0
-"""Seconds that one collective may wait where no launcher says otherwise; it ends an attempt long before."""
-
 
 @dataclass(frozen=True)
 class Ranks:
@@ -35,6 +32,8 @@ class Ranks:
     device: torch.device
     store: Store
     """The key-value store that all ranks share."""
+    per_node: int = 1
+    """Ranks on each node."""
 
     @property
     def is_first(self) -> bool:
@@ -51,24 +50,32 @@ def process_group(config: TrainConfig) -> Iterator[Ranks]:
     build or machine lacks.
     """
     heartbeat.current()  # the launcher sees this rank from now on
+    _prepare(config)
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = choose_backend(config.backend, device)
-    timeout = timedelta(seconds=float(os.environ.get(contract.ENV_COLLECTIVE_TIMEOUT, TIMEOUT)))
+    timeout = timedelta(seconds=first_step_timeout(config))
     if "MASTER_ADDR" in os.environ:
         store, _, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
     else:
         store = HashStore()
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
-    if backend == "gloo":
-        _keep_for_ever(dist.group.WORLD)
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=rank,
+        world_size=world_size,
+        timeout=timeout,
+        device_id=device if backend == "nccl" else None,  # so that groups are connected now, not in the first step
+    )
+    keep_for_ever(dist.group.WORLD)
     seed(config.seed + rank)
     failed = False
     try:
-        yield Ranks(rank, local_rank, world_size, device, PrefixStore("rankzero", store))
+        per_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        yield Ranks(rank, local_rank, world_size, device, PrefixStore("rankzero", store), per_node)
     except Exception:
         failed = True  # its message must not wait for peers, and the process is about to end
         raise
@@ -78,14 +85,46 @@ def process_group(config: TrainConfig) -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
-def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
+def _prepare(config: TrainConfig) -> None:
+    """What must be said before CUDA is touched; what the user's environment says already stays."""
+    if config.expandable_segments and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may not be deterministic
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+
+
+def first_step_timeout(config: TrainConfig) -> float:
+    """Seconds that one collective may wait until the first step is done.
+
+    A launcher gives the limit for the whole attempt: it is longer than the watchdog's, which speaks first and knows
+    which phases may take long.
+    """
+    return float(os.environ.get(contract.ENV_COLLECTIVE_TIMEOUT, config.timeout.first_step))
+
+
+def step_timeout(config: TrainConfig) -> float:
+    """Seconds that one collective may wait from then on."""
+    return float(os.environ.get(contract.ENV_COLLECTIVE_TIMEOUT, config.timeout.step))
+
+
+def set_timeout(seconds: float, groups: Iterable[dist.ProcessGroup]) -> None:
+    """Collectives that begin from now on may wait so long. Every rank of a group calls it; nobody is waited for."""
+    for group in groups:
+        # There is no public way to change a group's timeout; torchtitan takes this one too.
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+
+
+def keep_for_ever(group: dist.ProcessGroup | None) -> None:
     """Leave a gloo group to the end of the process, which its destructor would keep from coming, now and then.
 
     Whoever frees the group, the DDP model at the latest, holds the interpreter's lock and waits for that of the group's
     thread; the thread holds its own and, freeing the last collective's tensor, waits for the interpreter's (seen with
     torch 2.13).
     """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+    if dist.get_backend(group) == "gloo":
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def choose_backend(wanted: str, device: torch.device) -> str:
@@ -110,9 +149,3 @@ def seed(value: int) -> None:
     """Seed Python's and torch's generators, CUDA included."""
     random.seed(value)
     torch.manual_seed(value)
-
-
-def scaled_learning_rate(config: TrainConfig, world_size: int) -> float:
-    """The learning rate for the global batch: linear (Goyal et al. 2017), square root, or as given."""
-    factor = {"linear": float(world_size), "sqrt": world_size**0.5, "none": 1.0}[config.lr_scaling]
-    return float(config.learning_rate * factor)

@@ -1,0 +1,130 @@
+"""Every form of parallelism learns what one process learns from the same batches.
+
+Loss and gradient norm are compared in float64. The forms sum in another order, which changes the last of about 16
+digits, and a few steps of SGD multiply that by some thousands at the most. So 1e-9 leaves three digits of room, and a
+wrong factor, a gradient that is not synchronised or clipped by a part's norm shows in the first digits.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from rankzero.config import TrainConfig, parse
+from rankzero.train.distributed import Ranks
+from rankzero.train.parallel import mesh as meshes
+from rankzero.train.parallel.apply import parallelize
+from rankzero.train.parallel.step import Step
+from tests.launch.pods import REPO
+from tests.trainer.ranks import run
+
+STEPS, BATCH, CONTEXT = 3, 8, 16
+MODEL = {"width": 16, "heads": 4, "blocks": 3, "context": CONTEXT}
+LEARNING_RATE, CLIP = 0.5, 0.3
+TOLERANCE = 1e-9
+
+
+def example() -> ModuleType:
+    """examples/gpt.py as a module; scripts are no package."""
+    spec = importlib.util.spec_from_file_location("gpt_example", REPO / "trainer/examples/gpt.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def ranks_of(rank: int, per_node: int = 2) -> Ranks:
+    return Ranks(rank, rank, dist.get_world_size(), torch.device("cpu"), dist.HashStore(), per_node)  # type: ignore[attr-defined]
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    """The whole batch of a step: (BATCH, CONTEXT) bytes and those that follow."""
+    text = torch.randint(256, (BATCH, CONTEXT + 1), generator=torch.Generator().manual_seed(step))
+    return text[:, :-1], text[:, 1:]
+
+
+def loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def curve(rank: int, settings: dict[str, Any], per_node: int = 2) -> list[tuple[float, float]]:
+    """Loss over all ranks and norm of the gradient in each step."""
+    config = parse(TrainConfig, settings, "train")
+    mesh = meshes.build(config, ranks_of(rank, per_node))
+    index, count = meshes.data_ranks(mesh)
+    gpt = example()
+    torch.manual_seed(rank if not mesh["pipeline"].size() > 1 else 0)  # all take the weights of the first rank
+    model = parallelize(gpt.gpt(**MODEL).double(), mesh, config, plan=gpt.tensor_plan())
+    optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9)
+    step = Step(model, optimizer, mesh, config, loss=loss)
+    found, share = [], BATCH // count
+    for number in range(STEPS):
+        inputs, targets = (whole[index * share :][:share] for whole in batch(number))
+        step.run(inputs, targets)
+        done = step.finish()
+        mean = torch.tensor(done.loss, dtype=torch.float64)
+        dist.all_reduce(mean)
+        found.append((float(mean) / dist.get_world_size(), done.norm))
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[tuple[float, float]]:
+    """What one process learns by a plain loop."""
+    torch.manual_seed(0)
+    model = example().gpt(**MODEL).double()
+    optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9)
+    found = []
+    for number in range(STEPS):
+        inputs, targets = batch(number)
+        error = loss(model(inputs), targets)
+        error.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append((error.item(), float(norm)))
+    assert all(norm > CLIP for _, norm in found), "clipping would not be seen"
+    return found
+
+
+FORMS: dict[str, tuple[int, dict[str, Any]]] = {
+    "ddp": (2, {}),
+    "ddp, 8 ranks": (8, {}),
+    "fsdp": (2, {"parallel": {"strategy": "fsdp"}}),
+    "fsdp, 8 ranks": (8, {"parallel": {"strategy": "fsdp"}}),
+    "hsdp": (4, {"parallel": {"strategy": "hsdp"}}),
+    "tensor": (2, {"parallel": {"tensor": 2}}),
+    "ddp x tensor": (4, {"parallel": {"tensor": 2}}),
+    "fsdp x tensor": (4, {"parallel": {"strategy": "fsdp", "tensor": 2}}),
+    "hsdp x tensor": (8, {"parallel": {"replicate": 2, "shard": 2, "tensor": 2}}),
+    "gpipe": (2, {"parallel": {"pipeline": 2, "schedule": "gpipe"}, "accumulate": 2}),
+    "1f1b": (4, {"parallel": {"pipeline": 4}, "accumulate": 4}),
+    "ddp x gpipe": (4, {"parallel": {"pipeline": 2, "schedule": "gpipe"}, "accumulate": 2}),
+    "ddp x 1f1b": (4, {"parallel": {"pipeline": 2}, "accumulate": 4}),
+    "fsdp x 1f1b": (4, {"parallel": {"pipeline": 2, "strategy": "fsdp"}, "accumulate": 2}),
+    "tensor x 1f1b": (4, {"parallel": {"pipeline": 2, "tensor": 2}, "accumulate": 2}),
+    "ddp, accumulated": (2, {"accumulate": 4}),
+    "fsdp, accumulated": (2, {"parallel": {"strategy": "fsdp"}, "accumulate": 4}),
+    "hsdp, accumulated": (4, {"parallel": {"strategy": "hsdp"}, "accumulate": 2}),
+    "fsdp x tensor, accumulated": (4, {"parallel": {"strategy": "fsdp", "tensor": 2}, "accumulate": 2}),
+    "ddp, recomputed": (2, {"activationCheckpointing": "full"}),
+    "fsdp, recomputed in part": (2, {"parallel": {"strategy": "fsdp"}, "activationCheckpointing": "selective"}),
+    "one process, accumulated": (1, {"accumulate": 4}),
+    "data-parallel": (1, {"parallel": {"strategy": "data-parallel"}}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_of_parallelism_learns_what_one_process_learns(form: str, alone: list[tuple[float, float]]) -> None:
+    world_size, settings = FORMS[form]
+    for found in run(curve, world_size, {"clipNorm": CLIP, **settings}):
+        assert found == [pytest.approx(step, rel=TOLERANCE) for step in alone]

@@ -1,0 +1,147 @@
+"""A plain model becomes one that this rank trains its part of. The model's code knows nothing of it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from rankzero.config import TrainConfig
+from rankzero.errors import ConfigError
+from rankzero.train.distributed import seed
+from rankzero.train.parallel import activation, pipeline, precision
+from rankzero.train.parallel.blocks import block_types, blocks_of
+from rankzero.train.parallel.mesh import data_ranks, size
+
+Plan = Mapping[str, ParallelStyle]
+"""For tensor parallelism: how each module is split, by its name or a pattern of names (``blocks.*.query``)."""
+
+
+def parallelize(model: nn.Module, mesh: DeviceMesh, config: TrainConfig, *, plan: Plan | None = None) -> nn.Module:
+    """Spread ``model`` over the mesh; returns what the loop calls in its place. Every rank calls it.
+
+    In this order: pipeline stage, tensor plan, recomputation, compilation, precision, then sharding or replication.
+    All ranks go on from the weights that the first rank of their pipeline stage has, and with random numbers that are
+    the same on ranks which work on the same samples. Make the optimizer afterwards: the parameters are others.
+
+    Raises :class:`ConfigError` where a setting does not fit the model.
+    """
+    stages, tensor = mesh["pipeline"].size(), mesh["tensor"].size()
+    dtype = precision.dtype_of(config, mesh.device_type)
+    kinds = block_types(model)
+    if tensor > 1:
+        _check_plan(model, plan, tensor)
+    if stages > 1:
+        model = pipeline.stage_of(model, mesh)
+    returns_float32 = mesh.get_local_rank("pipeline") == stages - 1
+    model.to(_device(mesh))
+    # DDP can handle neither split parameters nor a pipeline's passes (torch 2.13 fails in the second step of GPipe);
+    # fully_shard over one rank does its work there.
+    sharded = mesh["shard"].size() > 1 or tensor > 1 or stages > 1
+    if sharded:
+        _take_first_ranks_weights(model, mesh)
+    if tensor > 1 and plan:
+        _split_layers(model, mesh, plan)
+    blocks = blocks_of(model, kinds)
+    if config.activation_checkpointing != "none":
+        activation.recompute(blocks or [model], config.activation_checkpointing)
+    if config.compile:
+        for module in blocks or [model]:
+            module.compile()
+    if sharded and size(mesh, "replicate", "shard") > 1:
+        _shard(model, blocks, mesh, dtype, returns_float32)
+    else:
+        if dtype is not None:
+            precision.autocast(model, mesh.device_type, dtype, returns_float32=returns_float32)
+        model = _replicate(model, mesh, config)
+    seed(config.seed + data_ranks(mesh)[0])
+    return model
+
+
+def _device(mesh: DeviceMesh) -> torch.device:
+    if mesh.device_type == "cpu":
+        return torch.device("cpu")
+    return torch.device(mesh.device_type, torch.accelerator.current_device_index())
+
+
+def _take_first_ranks_weights(model: nn.Module, mesh: DeviceMesh) -> None:
+    """As DDP does: broadcasts of every parameter and buffer, along each dimension in turn."""
+    for name in ("tensor", "shard", "replicate"):
+        group = mesh.get_group(name)
+        if group.size() > 1:
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor.detach(), group=group, group_src=0)
+
+
+def _check_plan(model: nn.Module, plan: Plan | None, tensor: int) -> None:
+    if not plan:
+        raise ConfigError(
+            f"train.parallel.tensor is {tensor} and the script gives no plan for {type(model).__name__}",
+            hint="allowed without a plan: 1; or pass parallelize(..., plan={'blocks.*.query': ColwiseParallel(), ...})",
+        )
+    names = [name for name, _ in model.named_modules()]
+    for pattern in plan:
+        if not any(_matches(name, pattern) for name in names):
+            raise ConfigError(
+                f"the tensor plan names {pattern}, and {type(model).__name__} has no such module",
+                hint=f"names look like {', '.join(names[1:4])}",
+            )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+def _split_layers(model: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
+    """Apply what the plan says of modules that are here: other stages have others."""
+    names = [name for name, _ in model.named_modules()]
+    here = {pattern: style for pattern, style in plan.items() if any(_matches(name, pattern) for name in names)}
+    parallelize_module(model, mesh["tensor"], here)
+    tensor = mesh["tensor"].size()
+    for name, parameter in model.named_parameters():
+        for placement in parameter.placements if isinstance(parameter, DTensor) else ():
+            if isinstance(placement, Shard) and parameter.shape[placement.dim] % tensor:
+                length = parameter.shape[placement.dim]
+                allowed = [n for n in range(1, min(length, 64) + 1) if length % n == 0]
+                raise ConfigError(
+                    f"train.parallel.tensor is {tensor}, which does not divide the {length} of {name}",
+                    hint=f"allowed: {', '.join(map(str, allowed))}",
+                )
+
+
+def _shard(
+    model: nn.Module, blocks: list[nn.Module], mesh: DeviceMesh, dtype: torch.dtype | None, returns_float32: bool
+) -> None:
+    """Shard parameters along ``shard``, replicate along ``replicate``; gradients are means over both."""
+    where = mesh["replicate", "shard"] if mesh["replicate"].size() > 1 else mesh["shard"]
+    for block in blocks:
+        if block is not model:
+            fully_shard(block, mesh=where, mp_policy=precision.sharded_policy(dtype, returns_float32=False))
+    fully_shard(model, mesh=where, mp_policy=precision.sharded_policy(dtype, returns_float32=returns_float32))
+
+
+def _replicate(model: nn.Module, mesh: DeviceMesh, config: TrainConfig) -> nn.Module:
+    if config.parallel.strategy == "data-parallel":
+        print(
+            "warning: train.parallel.strategy is data-parallel: one process copies the model to all GPUs in each step\n"
+            "  better: ddp, with procsPerNode as many as there are GPUs; the script stays the same",
+            flush=True,
+        )
+        return nn.DataParallel(model)
+    if mesh["replicate"].size() == 1:
+        return model
+    return DistributedDataParallel(
+        model,
+        device_ids=None if mesh.device_type == "cpu" else [_device(mesh)],
+        process_group=mesh.get_group("replicate"),
+        gradient_as_bucket_view=True,
+    )

@@ -1,0 +1,58 @@
+"""The norm of the whole gradient, wherever its parts lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import get_total_norm
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor; all of it where it is not split."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+    """Those that there are."""
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def gradient_norm(grads: Iterable[Tensor], mesh: DeviceMesh) -> Tensor:
+    """The 2-norm of the gradient of the whole model, a number that is the same on all ranks. Every rank calls it.
+
+    Squares are summed over the dimensions of the mesh along which a gradient is split; along the others all ranks
+    have the same gradient. A NaN or an infinity anywhere is one everywhere.
+    """
+    by_split: dict[tuple[str, ...], list[Tensor]] = {}
+    for grad in grads:
+        by_split.setdefault(_split_over(grad), []).append(local(grad))
+    total = torch.zeros((), device=mesh.device_type, dtype=torch.float64)  # whose squares do not overflow
+    for split, parts in sorted(by_split.items()):
+        square = get_total_norm(parts).double().square()
+        for name in split:
+            dist.all_reduce(square, group=mesh.get_group(name))
+        total = total + square
+    if mesh["pipeline"].size() > 1:
+        dist.all_reduce(total, group=mesh.get_group("pipeline"))
+    if mesh["tensor"].size() > 1:  # layers that are not split are computed by each rank, and may differ in a last bit
+        dist.all_reduce(total, group=mesh.get_group("tensor"))
+        total = total / mesh["tensor"].size()
+    return total.sqrt()
+
+
+def scale(grads: Iterable[Tensor], factor: float) -> None:
+    """Multiply the gradients in place."""
+    torch._foreach_mul_([local(grad) for grad in grads], factor)
+
+
+def _split_over(grad: Tensor) -> tuple[str, ...]:
+    if not isinstance(grad, DTensor):
+        return ()
+    names = grad.device_mesh.mesh_dim_names
+    assert names is not None
+    return tuple(name for name, placement in zip(names, grad.placements, strict=True) if not placement.is_replicate())

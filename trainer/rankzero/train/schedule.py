@@ -1,0 +1,38 @@
+"""The learning rate: scaled with the batch, warmed up, let down."""
+
+from __future__ import annotations
+
+import math
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from rankzero.config import TrainConfig
+
+
+def scaled_learning_rate(config: TrainConfig, data_ranks: int) -> float:
+    """The learning rate for the batch of one step: linear (Goyal et al. 2017), square root, or as given.
+
+    ``data_ranks`` is the number of ranks that read different data.
+    """
+    batches = data_ranks * config.accumulate
+    factor = {"linear": float(batches), "sqrt": batches**0.5, "none": 1.0}[config.lr_scaling]
+    return float(config.learning_rate * factor)
+
+
+def schedule(optimizer: Optimizer, config: TrainConfig, total_steps: int) -> LambdaLR:
+    """To be stepped with the optimizer: ``warmupSteps`` upwards in a line, then ``lrDecay`` until ``total_steps``."""
+    return LambdaLR(optimizer, lambda step: factor(config, step, total_steps))
+
+
+def factor(config: TrainConfig, step: int, total_steps: int) -> float:
+    """What the learning rate is multiplied with in ``step`` (from 0): above 0, at most 1.
+
+    The warm-up of n steps begins with 1 / (n + 1), so that no step is made with 0.
+    """
+    if step < config.warmup_steps:
+        return (step + 1) / (config.warmup_steps + 1)
+    if config.lr_decay == "none":
+        return 1.0
+    after = min((step - config.warmup_steps) / max(total_steps - config.warmup_steps, 1), 1.0)
+    return (1 + math.cos(math.pi * after)) / 2
