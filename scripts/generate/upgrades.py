@@ -25,6 +25,8 @@ class Example:
     base: Mapping[str, Any] = field(default_factory=dict)
 
 
+QUEUED = {"scheduling.kueue.queue": "train"}
+
 EXAMPLES = (
     Example({"train.epochs": 20}),
     Example({"launch.heartbeatTimeout": 30}),
@@ -52,8 +54,10 @@ EXAMPLES = (
     Example({"checkpoints.existingClaim": "mine"}, {"checkpoints.keep": False}),
     Example({"nodes": 3}, {"scheduling.gang": "native"}),
     Example({"scheduling.priorityClassName": "system-cluster-critical"}, {"scheduling.gang": "native"}),
-    Example({"nodes": 3}, {"scheduling.kueue.queue": "train"}),
-    Example({"scheduling.kueue.queue": "other"}, {"scheduling.kueue.queue": "train"}),
+    *(Example(change, QUEUED) for change in ({"nodes": 3}, {"resources.memory": "8Gi"}, {"network.hostNetwork": True})),
+    Example({"scheduling.nodeSelector": {"example.com/pool": "a"}}, QUEUED),
+    Example({"scheduling.kueue.queue": ""}, QUEUED),
+    Example({"train.epochs": 20}, QUEUED),
     Example({"workload.kind": "Job"}),
     *(Example({"train.epochs": 20}, {"workload.kind": kind}) for kind in ("Job", "PyTorchJob", "TrainJob")),
     Example({"nodes": 3}, {"workload.kind": "TrainJob"}),

@@ -32,15 +32,6 @@ def test_what_reaches_the_pods_restarts_the_group(change: dict[str, Any]) -> Non
     assert found.target == "StatefulSet mnist"
 
 
-@pytest.mark.parametrize("change", [{"nodes": 3}, {"scheduling.kueue.queue": "other"}, {"scheduling.kueue.queue": ""}])
-def test_kueue_lets_a_statefulset_in_a_queue_keep_its_size_and_its_queue(change: dict[str, Any]) -> None:
-    """kubernetes-sigs/kueue#13641: its webhook takes 0 and back, and no other size."""
-    found = judged(change, {"scheduling.kueue.queue": "train", "nodes": 2})[0]
-    assert (found.effect, found.target) == (Effect.REFUSED, "StatefulSet mnist")
-    assert found.advice.startswith("Kueue refuses it: `helm uninstall`")
-    assert worst({"train.epochs": 5}, {"scheduling.kueue.queue": "train"}) is Effect.RESTART
-
-
 def test_the_fields_that_differ_are_named() -> None:
     (found,) = judged({"image.tag": "0.2.0"})
     assert found.fields == ("spec.template.spec.containers[trainer].image",)
@@ -173,6 +164,40 @@ def test_the_priority_of_a_native_gang_is_refused_and_its_size_is_not() -> None:
     assert restart.effect is Effect.RESTART
     assert worst({"nodes": 3}, {**gang, "nodes": 2}) is Effect.RESTART
     assert worst({"scheduling.priorityClassName": "high"}, {"scheduling.gang": "volcano"}) is Effect.RESTART
+
+
+QUEUE = {"scheduling.kueue.queue": "train"}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"nodes": 3, "checkpoints.accessMode": "ReadWriteMany"}, "spec.replicas"),
+        ({"resources.memory": "8Gi"}, "spec.template.spec.containers[trainer].resources.requests.memory"),
+        ({"network.hostNetwork": True}, "spec.template.spec.containers[trainer].ports[status].hostPort"),
+        ({"scheduling.nodeSelector": {"example.com/pool": "a"}}, "spec.template.spec.nodeSelector"),
+        ({"scheduling.kueue.queue": "other"}, "metadata.labels.kueue.x-k8s.io/queue-name"),
+        ({"scheduling.kueue.queue": ""}, "metadata.labels.kueue.x-k8s.io/queue-name"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_kueue_refuses_other_pods_than_it_has_admitted(change: dict[str, Any], field: str) -> None:
+    """kubernetes-sigs/kueue#13641: its webhook takes 0 pods and back, and no other number."""
+    base = {**QUEUE, "nodes": 2, "checkpoints.accessMode": "ReadWriteMany"}
+    refused = judged(change, base)[0]
+    assert (refused.effect, refused.target) == (Effect.REFUSED, "StatefulSet mnist")
+    assert field in refused.fields
+    assert refused.advice == f"Kueue holds the pods to what it has admitted: {REINSTALL}"
+
+
+@pytest.mark.parametrize("change", [{"train.epochs": 5}, {"image.tag": "2"}])
+def test_kueue_takes_another_image_and_other_settings(change: dict[str, Any]) -> None:
+    assert worst(change, QUEUE) is Effect.RESTART
+
+
+def test_a_release_without_a_queue_cannot_join_one_by_an_upgrade() -> None:
+    assert worst(QUEUE) is Effect.REFUSED
+    assert worst(QUEUE, {"workload.kind": "Job"}) is Effect.REFUSED
 
 
 def test_another_scheduler_s_gang_is_another_object() -> None:

@@ -7,15 +7,18 @@ the chart are real. Close behind known failures A: a job admitted with half of i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
+from scripts.command import CommandError
+from scripts.generate import upgrades
 from scripts.lab import gpus, images
 from scripts.lab.operators import install as operators
 from scripts.lab.settings import WORKERS
 from scripts.stages import Stages
-from tests.lab import releases
+from tests.lab import judgements, releases
 from tests.lab.conftest import WAIT, Namespace
 from tests.waiting import until
 
@@ -38,24 +41,26 @@ def free_gpus(lab: None) -> Iterator[None]:  # noqa: ARG001
         gpus.offer(node, GPU, None)
 
 
-def install(namespace: Namespace, gpus: int, kind: str = "StatefulSet", **scheduling: object) -> None:
+def values(gpus: int, kind: str, scheduling: Mapping[str, object]) -> dict[str, Any]:
     """A group of two pods. Their image has no trainer: where they are placed is all that counts here."""
+    return {
+        "workload": {"kind": kind},
+        "nodes": 2,
+        "launch": {"script": "/none.py"},
+        "train": {"backend": "gloo"},
+        "resources": {"gpus": gpus, "gpuResource": GPU, "cpu": "10m", "cpuBurst": True, "memory": "256Mi"},
+        "checkpoints": {"existingClaim": "bound"},
+        "scheduling": scheduling,
+    }
+
+
+def install(namespace: Namespace, gpus: int, kind: str = "StatefulSet", **scheduling: object) -> None:
+    """Install such a group."""
     # A claim that is bound already, or the scheduler's first word on the pods would be about that.
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     namespace.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "bound"}, "spec": claim})
     namespace.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/bound", WAIT)
-    releases.install(
-        namespace,
-        "gang",
-        images.toolbox_reference(),
-        workload={"kind": kind},
-        nodes=2,
-        launch={"script": "/none.py"},
-        train={"backend": "gloo"},
-        resources={"gpus": gpus, "gpuResource": GPU, "cpu": "10m", "cpuBurst": True, "memory": "256Mi"},
-        checkpoints={"existingClaim": "bound"},
-        scheduling=scheduling,
-    )
+    releases.install(namespace, "gang", images.toolbox_reference(), **values(gpus, kind, scheduling))
 
 
 def placed(namespace: Namespace) -> list[str]:
@@ -195,3 +200,32 @@ def test_what_exceeds_the_quota_waits_in_the_queue_and_no_scheduler_sees_it(queu
 def test_kueue_and_a_native_gang_place_a_group_that_fits(queue: Namespace) -> None:
     install(queue, 3, kueue={"queue": QUEUE}, gang="native")
     until(lambda: placed(queue) == [node.name for node in WORKERS], what="the whole group")
+
+
+@pytest.mark.long
+def test_kueue_refuses_what_the_guide_says_is_refused_and_nothing_else(queue: Namespace) -> None:
+    """Known failure A13."""
+    judgements.hold(queue, upgrades.QUEUED)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("free_gpus")
+def test_an_upgrade_that_kueue_takes_replaces_the_pods_within_their_quota_and_another_size_is_refused(
+    queue: Namespace,
+) -> None:
+    def uids() -> set[str]:
+        return {pod["metadata"]["uid"] for pod in releases.pods(queue, "gang").values()}
+
+    def is_whole() -> bool:
+        return placed(queue) == [node.name for node in WORKERS]
+
+    waits = {"kueue": {"queue": QUEUE}}
+    image, group = images.toolbox_reference(), values(3, "StatefulSet", waits)
+    install(queue, 3, kueue=waits["kueue"])
+    until(is_whole, what="the whole group")
+    before = uids()
+    with pytest.raises(CommandError, match=r"spec\.replicas: Invalid value: 3: field is immutable"):
+        releases.upgrade(queue, "gang", image, **{**group, "nodes": 3})
+    assert uids() == before
+    releases.upgrade(queue, "gang", image, **group, run={"id": "second"})
+    until(lambda: is_whole() and not uids() & before, what="the whole group, of new pods")

@@ -207,6 +207,8 @@ LEAVE_MARGIN = 10
 
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+"""On the workload: the queue of Kueue that it waits in."""
 APP_NAME = "rankzero"
 WORKLOAD_APIS = {
     "StatefulSet": "apps/v1",

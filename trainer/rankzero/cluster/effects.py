@@ -13,6 +13,7 @@ from typing import Any
 from kubernetes.utils import parse_quantity
 
 from rankzero import contract
+from rankzero.cluster import queued
 from rankzero.cluster.paths import changed_paths
 
 Document = dict[str, Any]
@@ -62,8 +63,6 @@ JOB_MUTABLE = {"activeDeadlineSeconds", "backoffLimit", "maxFailedIndexes", "sus
 CHARTS_VERSION = ("metadata.labels.helm.sh/chart", "metadata.labels.app.kubernetes.io/version")
 """Paths that change with every version of the chart, and change nothing."""
 WORKLOADS = set(contract.WORKLOAD_KINDS)
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
-"""Label of a workload that waits in a queue of Kueue."""
 TRAIN_JOB_MUTABLE = {"suspend", "runtimePatches"}
 
 
@@ -117,7 +116,13 @@ def _changed(old: Document, new: Document, reinstall: str) -> Iterator[Change]:
     for path in changed_paths(old, new):
         if path in CHARTS_VERSION:
             continue
-        by_effect.setdefault(judged(path, (old, new), reinstall), []).append(path)
+        is_kept = queued.keeps(path, new)
+        verdict = (
+            (Effect.REFUSED, f"Kueue holds the pods to what it has admitted: {reinstall}")
+            if is_kept
+            else judged(path, (old, new), reinstall)
+        )
+        by_effect.setdefault(verdict, []).append(path)
     for (effect, advice), fields in by_effect.items():
         yield Change(effect, title(old), tuple(fields), advice)
 
@@ -126,11 +131,7 @@ Verdict = tuple[Effect, str]
 IN_PLACE: Verdict = (Effect.NONE, "")
 
 
-def _stateful_set(path: str, pair: Pair, reinstall: str) -> Verdict:
-    """Kueue's webhook lets a StatefulSet in a queue keep its size or go to 0 and back, and fixes the queue."""
-    is_queued = any(KUEUE_QUEUE in one["metadata"]["labels"] for one in pair)
-    if is_queued and path in {"spec.replicas", f"metadata.labels.{KUEUE_QUEUE}"}:
-        return Effect.REFUSED, f"Kueue refuses it: {reinstall}"
+def _stateful_set(path: str, _: Pair, reinstall: str) -> Verdict:
     if not path.startswith("spec."):
         return IN_PLACE
     if (part := _part(path)) in {"template", "replicas"}:
