@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from rankzero import contract
@@ -82,6 +84,25 @@ def test_a_container_that_ends_without_a_word_counts_where_nobody_starts_it_agai
     group.pods[1].delete()
     until(lambda: group.attempt(1).get("cause"), what="the attempt ends")
     assert group.attempt(1)["cause"]["kind"] == blamed
+
+
+def test_a_pod_that_has_only_lost_rank_0_for_a_while_counts_in_no_kind(make_group: MakeGroup) -> None:
+    """Rank 0's machine was paused, and the other closed its connection: nothing says that a container had ended."""
+    group = make_group("wait", attemptsWithoutProgress=1, heartbeatTimeout=5)
+    for pod in group.pods:
+        pod.start(RANKZERO_WORKLOAD="Job/test", KUBERNETES_SERVICE_HOST="")
+    group.wait_for_workers(1, 2)
+    rank0, other = group.pods
+    assert rank0.process is not None
+    rank0.process.send_signal(signal.SIGSTOP)
+    until(lambda: "lost rank 0; workers are stopped" in other.output, what="rank 0 is missed")
+    rank0.process.send_signal(signal.SIGCONT)
+    group.wait_for_workers(2, 2)
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+    cause = group.attempt(1)["cause"]
+    assert (cause["kind"], cause["node_rank"]) == ("pod", 1)
+    assert cause["reason"].endswith("closed its connection, and came back")
 
 
 @pytest.mark.parametrize(("in_place", "blamed"), [(True, "pod"), (False, "container")])

@@ -35,6 +35,7 @@ from rankzero.launch.protocol import (
     WorkersDone,
 )
 from rankzero.launch.records import Records
+from rankzero.launch.returns import Returns
 from rankzero.launch.roster import Joined, Lost, Peer, Roster, Said
 from rankzero.launch.watchdog import odd_one_out
 
@@ -98,8 +99,7 @@ class Coordinator:
         """By rank, where it was when the attempt stalled."""
         self._stuck: list[str] = []
         """Workers of the attempt that do not end even by SIGKILL."""
-        self._restarted: dict[int, str] = {}
-        """Last words by node rank, of containers that were started again during the attempt."""
+        self._returns = Returns(records, restarts_in_place=restarts_in_place)
 
     async def run(self) -> Outcome:
         """Open attempts until the run has ended. Cancelled when this pod leaves."""
@@ -117,7 +117,7 @@ class Coordinator:
 
     async def _until_ended(self) -> Outcome:
         while True:
-            if reason := self._give_up():
+            if reason := await self._verdict():
                 return Outcome("failed", reason, self._exit_code())
             if missing := await self._gather():
                 return Outcome("failed", missing, contract.EXIT_RANK0_UNREACHABLE)
@@ -164,7 +164,7 @@ class Coordinator:
 
     async def _run_attempt(self) -> Cause | None:
         """One attempt from Start to the last Stopped; None where every worker ended with status 0."""
-        self._causes, self._where, self._stuck, self._restarted = [], {}, [], {}
+        self._causes, self._where, self._stuck = [], {}, []
         members = sorted(self.roster.peers.values(), key=lambda peer: peer.rank)
         self.attempt = self.records.open_attempt([_describe(peer) for peer in members])
         self.observer.begin(self.attempt)
@@ -267,8 +267,7 @@ class Coordinator:
     async def _close_attempt(self, cause: Cause | None, within: float = volume.WITHIN) -> None:
         self.records.close_attempt(cause, self.observer.progress, time.monotonic() - self._began)
         self.state = "waiting" if cause else "ending"
-        for rank, last_words in self._restarted.items():
-            self.records.blame_container(rank, last_words)
+        self._returns.settle()
         await self._saving.done(within)
 
     # --- Events ------------------------------------------------------------------------------------------
@@ -277,12 +276,12 @@ class Coordinator:
         """Take one event, note what it means for the attempt, and return it; not what an old attempt says."""
         event = await self.roster.next(timeout)
         match event:
-            case Joined(peer, restarted):
+            case Joined(peer) as joined:
                 hello = peer.hello
                 self.say(f"{hello.pod_name} joined as node rank {peer.rank} from node {hello.node_name}")
-                if restarted and self.state != "waiting":
-                    self._restarted[peer.rank] = hello.last_words
-                elif restarted and self.records.blame_container(peer.rank, hello.last_words):
+                if self.state != "waiting":
+                    self._returns.note(joined)
+                elif self._returns.judge(joined):
                     await self._saving.done()
             case Lost(peer, reason, closed) if not peer.leaving:
                 # The pod that comes next cannot tell that the container of this one had ended by itself.
@@ -324,6 +323,20 @@ class Coordinator:
             self._saving.ask()
 
     # --- Helpers -----------------------------------------------------------------------------------------
+
+    async def _verdict(self) -> str:
+        """Why the run should end now; empty where another attempt is worth it.
+
+        Not before a member that has only lost its connection had the time to come back: it stops its workers first.
+        """
+        reason = self._give_up()
+        cause = self.records.attempts[-1]["cause"] if reason else None
+        if not cause or cause["kind"] != CONTAINER or self._restarts_in_place:
+            return reason
+        deadline = time.monotonic() + self.launch.stop_timeout + STOP_MARGIN
+        while (left := deadline - time.monotonic()) > 0 and cause["node_rank"] in self.roster.absent():
+            await self._next(min(left, 1.0))
+        return self._give_up()
 
     def _give_up(self) -> str:
         return budget.give_up(self.records.attempts, self.launch.attempts_without_progress)

@@ -208,6 +208,18 @@ class Records:
         self._unsaved.add(self.attempts[-1]["attempt"])
         return True
 
+    def absolve_container(self, node_rank: int) -> bool:
+        """The launcher whose container seemed to have ended in the last attempt is back: only its connection was lost.
+
+        True where the last attempt's cause was that.
+        """
+        cause = self.attempts[-1].get("cause") if self.attempts else None
+        if not cause or cause["kind"] != CONTAINER or cause["node_rank"] != node_rank:
+            return False
+        self.attempts[-1]["cause"] = {**cause, "kind": POD, "reason": f"{cause['reason']}, and came back"}
+        self._unsaved.add(self.attempts[-1]["attempt"])
+        return True
+
     def describe_outcome(self, state: str, reason: str, exit_code: int, result: dict[str, Any]) -> dict[str, Any]:
         """The document of outcome.json."""
         return {

@@ -71,10 +71,12 @@ class Joined:
     """A member is here. ``restarted``: the same pod as before, whose container ended by itself meanwhile.
 
     Not after mere silence: a kernel that lives closes the connections of a process that ends, so it was the machine.
+    ``returned``: the same launcher as before; it had lost rank 0, or the connection had broken.
     """
 
     peer: Peer
     restarted: bool
+    returned: bool
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,7 @@ class Roster:
         self.peers[peer.rank] = peer
         restarted = before is not None and same_pod and before.boot != hello.boot and peer.rank not in self._silent
         self._silent.discard(peer.rank)
-        self._events.append(Joined(peer, restarted))
+        self._events.append(Joined(peer, restarted, same_pod and before is not None and before.boot == hello.boot))
 
     def _find_silent(self) -> None:
         """Drop members without heartbeat, unless it was this process that did not get to read them."""
