@@ -58,10 +58,16 @@ def documents(text: str) -> list[Manifest]:
     return [one for document in loaded for one in (document["items"] if document["kind"] == "List" else [document])]
 
 
-def refusals(values: Values, *, release: str = "mnist", optional_apis: Sequence[str] = helm.OPTIONAL_APIS) -> list[str]:
+def refusals(
+    values: Values,
+    *,
+    release: str = "mnist",
+    extra: Sequence[str] = (),
+    optional_apis: Sequence[str] = helm.OPTIONAL_APIS,
+) -> list[str]:
     """The sentences with which Helm refuses the values; fails the test when it accepts them."""
     with pytest.raises(CommandError) as caught:
-        render(values, release=release, optional_apis=optional_apis)
+        render(values, release=release, extra=extra, optional_apis=optional_apis)
     return re.findall(r"^\s+- (.+)$", caught.value.message, re.MULTILINE)
 
 
