@@ -19,7 +19,8 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 SCRIPT = REPO / "trainer/examples/drill.py"
-TRAIN = {"backend": "gloo", "logEverySteps": 1, "checkpoint": {"everySteps": 10}}
+TRAIN = {"backend": "gloo", "logEverySteps": 1, "checkpoint": {"everySteps": 10, "asynchronous": False}}
+"""Faults strike a few milliseconds after a save; so that it counts, the loop waits for it."""
 
 
 def group(folder: Path, *arguments: str, nodes: int = 2) -> PodGroup:

@@ -15,22 +15,19 @@ import math
 import os
 import re
 import sys
-import tempfile
 import threading
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rankzero import config as settings
 from rankzero import contract
 from rankzero.config import TrainConfig
 from rankzero.train import entry
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import Ranks, process_group
-from rankzero.train.progress import Progress, report_result, state_dir
+from rankzero.train.progress import Progress, report_result
 from rankzero.train.schedule import scaled_learning_rate
 from rankzero.train.stopping import StopRequest
 
@@ -90,6 +87,20 @@ def batch(config: TrainConfig, step: int, rank: int) -> tuple[Tensor, Tensor]:
     return inputs, inputs.sin().mean(1, keepdim=True)
 
 
+class Last:
+    """The last loss, which a run that is resumed after its last step still has to report."""
+
+    loss = math.nan
+
+    def state_dict(self) -> dict[str, float]:
+        """For the checkpoint."""
+        return {"loss": self.loss}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """From the checkpoint."""
+        self.loss = state["loss"]
+
+
 def weights_hash(model: nn.Module) -> int:
     """A number that tells whether two models are equal bit for bit."""
     digest = hashlib.sha256()
@@ -105,15 +116,11 @@ def train(config: TrainConfig, options: argparse.Namespace, ranks: Ranks, checkp
     optimizer = torch.optim.SGD(plain.parameters(), scaled_learning_rate(config, ranks.world_size), momentum=0.9)
     torch.manual_seed(config.seed + ranks.rank)  # dropout differs between ranks
 
-    step, loss = 0, math.nan
-    if (state := checkpoints.load_latest(ranks.device)) is not None:
-        plain.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        for group in optimizer.param_groups:  # a rate that was changed since counts from here on
-            group["lr"] = scaled_learning_rate(config, ranks.world_size)
-        step, loss = state["step"], state["loss"]
-        if ranks.is_first:
-            print(f"resumed from step {step}", flush=True)
+    last = Last()
+    checkpoints.track(model=plain, optimizer=optimizer, last=last)
+    step = checkpoints.resume()
+    for group in optimizer.param_groups:  # a rate that was changed since counts from here on
+        group["lr"] = scaled_learning_rate(config, ranks.world_size)
     model = DistributedDataParallel(plain, device_ids=[ranks.local_rank] if ranks.device.type == "cuda" else None)
     stop, faults = StopRequest(ranks), Faults(options, ranks.rank)
     progress = Progress(
@@ -129,27 +136,25 @@ def train(config: TrainConfig, options: argparse.Namespace, ranks: Ranks, checkp
         error = F.mse_loss(model(inputs), targets)
         error.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        loss = error.item()
+        last.loss = error.item()
         stopping = stop.due(step)
-        progress.step(step, epoch=0, loss=loss, learning_rate=optimizer.param_groups[0]["lr"], leaving=stopping)
-        if stopping or step % config.checkpoint.every_steps == 0 or step == options.steps:
-            whole = {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "loss": loss}
-            checkpoints.save(step, whole, final=step == options.steps)
+        progress.step(step, epoch=0, loss=last.loss, learning_rate=optimizer.param_groups[0]["lr"], leaving=stopping)
+        if checkpoints.due(step) or stopping or step == options.steps:
+            checkpoints.save(step, wait=stopping, final=step == options.steps)
         if stopping:
             sys.exit(contract.EXIT_REQUEUE)
     if ranks.is_first:
-        report_result(loss=loss, weights_hash=weights_hash(plain), steps=step)
+        report_result(loss=last.loss, weights_hash=weights_hash(plain), steps=step)
 
 
 def main() -> None:
     """Read the settings, join the group, train."""
     options = parse_arguments()
-    path = os.environ.get(contract.ENV_CONFIG)
-    config = settings.load(path).train if path else TrainConfig(learning_rate=0.01)
+    config = entry.train_config(TrainConfig(learning_rate=0.01))
     torch.use_deterministic_algorithms(True)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which that asks for on a GPU
-    with tempfile.TemporaryDirectory() as scratch, process_group(config) as ranks:
-        train(config, options, ranks, Checkpoints(state_dir() or Path(scratch), keep=config.checkpoint.keep))
+    with process_group(config) as ranks, Checkpoints.of_run(config) as checkpoints:
+        train(config, options, ranks, checkpoints)
 
 
 if __name__ == "__main__":

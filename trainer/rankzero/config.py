@@ -165,8 +165,53 @@ class LaunchConfig:
 class CheckpointConfig:
     """When checkpoints are written and how many are kept."""
 
-    every_steps: int = bounded(100, minimum=1, doc="Optimizer steps between two checkpoints.")
+    every_steps: int = bounded(
+        100,
+        minimum=0,
+        doc="Optimizer steps between two checkpoints, or everyMinutes, whichever is first; 0: no count.",
+    )
+    every_minutes: float = bounded(0.0, minimum=0, doc="Minutes between two checkpoints; 0: steps alone count.")
+    interval: Literal["fixed", "auto"] = bounded(
+        "fixed",
+        doc="auto finds the interval that loses the least time (Daly 2006) from what a save costs here and mtbfHours; "
+        "everySteps and everyMinutes then mean nothing.",
+    )
+    mtbf_hours: float = bounded(24.0, above=0, doc="Hours between two failures of the whole run, for interval: auto.")
+    asynchronous: bool = bounded(
+        True,
+        doc="Write in the background while training goes on. Needs memory for a copy of what each rank writes.",
+    )
     keep: int = bounded(3, minimum=1, doc="Checkpoints kept; the newest complete one is never deleted.")
+    keep_every: int = bounded(0, minimum=0, doc="Checkpoints of multiples of so many steps stay as well; 0: none.")
+    best: Literal["none", "lowest", "highest"] = bounded(
+        "none", doc="Keep as well the one whose metric, given to save(), is the lowest or highest."
+    )
+
+    def __post_init__(self) -> None:
+        """Raises :class:`ConfigError` where no checkpoint would ever be due."""
+        if self.interval == "fixed" and not self.every_steps and not self.every_minutes:
+            raise ConfigError(
+                "train.checkpoint.everySteps and everyMinutes are both 0, so no checkpoint would be written",
+                hint="set one of them, or train.checkpoint.interval to auto",
+            )
+
+
+@dataclass(frozen=True)
+class ResumeConfig:
+    """From what a run begins. Later attempts of the same run always go on from its own newest good checkpoint."""
+
+    from_: str = bounded(
+        "auto",
+        non_empty=True,
+        doc="auto: the newest good checkpoint of this run, if there is one. none: no checkpoint. Or a path: the folder "
+        "of a checkpoint or of a run, or a .safetensors, .pt, .pth or .bin file of weights.",
+    )
+    parts: tuple[str, ...] = bounded(
+        (),
+        doc="What to take of the checkpoint that a path names, e.g. `[model]`: names that the script tracks, random, "
+        "step; empty means all. Without step the count begins at 0.",
+    )
+    strict: bool = bounded(True, doc="Refuse what does not fit exactly; false loads what fits, and says what does not.")
 
 
 @dataclass(frozen=True)
@@ -233,6 +278,7 @@ class TrainConfig:
     checkpoint: CheckpointConfig = field(
         default_factory=CheckpointConfig, metadata={"doc": "When checkpoints are written and how many are kept."}
     )
+    resume: ResumeConfig = field(default_factory=ResumeConfig, metadata={"doc": "From what a run begins."})
 
 
 @dataclass(frozen=True)

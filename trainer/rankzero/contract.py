@@ -114,6 +114,8 @@ PROGRESS_FILE = "progress.json"
 CHECKPOINTS_DIR = "checkpoints"
 LOGS_DIR = "logs"
 MANIFEST_FILE = "MANIFEST.json"
+LATEST_FILE = "latest.json"
+"""Beside the checkpoints: which of them was written last, for people and programs that only look."""
 
 
 def attempt_file(attempt: int) -> str:

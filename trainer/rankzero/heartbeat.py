@@ -145,6 +145,7 @@ class Heartbeat:
                 self._memory = _Memory.from_buffer(mmap.mmap(file.fileno(), ctypes.sizeof(_Memory)))
         self._since = self._stepped = time.monotonic()
         self._steps: deque[float] = deque(maxlen=STEPS_REMEMBERED)
+        self._background_save = 0.0
         self._record = _Record(pid=os.getpid(), moved=self._since, saved_step=NOT_TOLD)
         self._publish()
         self._memory.version = VERSION
@@ -159,7 +160,7 @@ class Heartbeat:
             yield
         finally:
             if phase is Phase.CHECKPOINT:
-                self._record.save_seconds = time.monotonic() - began
+                self._record.save_seconds = max(time.monotonic() - began, self._background_save)
             self.enter(before)
 
     def enter(self, phase: Phase) -> None:
@@ -175,9 +176,14 @@ class Heartbeat:
         self._record.watched = True
         self._publish()
 
-    def saved(self, step: int) -> None:
-        """The newest good checkpoint is that of ``step``; 0 where there is none yet."""
+    def saved(self, step: int, *, seconds: float = 0.0) -> None:
+        """The newest good checkpoint is that of ``step``; 0 where there is none yet.
+
+        ``seconds`` is how long it took where it was written beside the training: what a stop has to wait for.
+        """
         self._record.saved_step = step
+        if seconds:
+            self._record.save_seconds = self._background_save = seconds
         self._publish()
 
     def step(self, step: int, *, epoch: int, loss: float, samples: int = 0) -> None:

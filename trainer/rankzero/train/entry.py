@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
+from rankzero import config as settings
+from rankzero import contract
+from rankzero.config import TrainConfig
 from rankzero.errors import RankzeroError
+
+
+def train_config(default: TrainConfig | None = None) -> TrainConfig:
+    """The ``train:`` part of the run's train.yaml; ``default`` for a script that no launcher has started. Any rank.
+
+    Raises :class:`ConfigError` where there is one that cannot be read or is wrong.
+    """
+    path = os.environ.get(contract.ENV_CONFIG)
+    return settings.load(path).train if path else default or TrainConfig()
 
 
 def run(main: Callable[[], None]) -> None:

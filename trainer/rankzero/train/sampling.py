@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import Sampler
 
+from rankzero.errors import ConfigError
+
 
 class EpochSampler(Sampler[int]):
     """Every epoch a new order, the same on all ranks, each rank its own part of it.
@@ -27,6 +29,20 @@ class EpochSampler(Sampler[int]):
         """Choose the epoch, and how many of this rank's samples of it were consumed before. Every rank calls it."""
         self.epoch = epoch
         self.consumed = consumed
+
+    def steps(self, batch_size: int) -> int:
+        """Whole batches of ``batch_size`` samples that each rank gets in an epoch.
+
+        Raises :class:`ConfigError` where that is none.
+        """
+        share = self.size // self.world_size
+        if share < batch_size:
+            raise ConfigError(
+                f"train.batchSize is {batch_size}, more than a rank's share of the data "
+                f"({share} of {self.size} samples), so there is no step to make",
+                hint=f"set train.batchSize to at most {share}, or train on fewer ranks",
+            )
+        return share // batch_size
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)

@@ -1,0 +1,59 @@
+"""One piece of work at a time beside the training loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Background(Generic[T]):
+    """Runs work in a thread that does not keep the process from ending: what is unfinished then was never there."""
+
+    def __init__(self) -> None:
+        self._known = threading.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, work: Callable[[], T], afterwards: Callable[[T], None]) -> None:
+        """Begin. ``afterwards`` gets the result of ``work``, which is known by then. Nothing may be running."""
+        assert self._thread is None
+        self._known.clear()
+        self._result = self._error = None
+        self._thread = threading.Thread(target=self._run, args=(work, afterwards), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> T | None:
+        """The result, once, when it is known; raises what the work raised."""
+        if self._thread is None or not self._known.is_set():
+            return None
+        result, self._result = self._result, None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return result
+
+    def wait(self) -> T | None:
+        """As :meth:`poll`, when it is known."""
+        if self._thread is not None:
+            self._known.wait()
+        return self.poll()
+
+    def join(self) -> None:
+        """Wait until nothing runs any more, what comes afterwards included."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self, work: Callable[[], T], afterwards: Callable[[T], None]) -> None:
+        try:
+            self._result = work()
+        except BaseException as error:
+            self._error = error
+            return
+        finally:
+            self._known.set()
+        afterwards(self._result)

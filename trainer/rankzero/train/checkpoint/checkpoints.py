@@ -1,0 +1,297 @@
+"""The checkpoints of one run: what a training script holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rankzero import contract, heartbeat
+from rankzero.config import CheckpointConfig, ResumeConfig, TrainConfig
+from rankzero.errors import CheckpointError, ConfigError
+from rankzero.heartbeat import Phase
+from rankzero.train.checkpoint import manifest, plan, source, space, weights
+from rankzero.train.checkpoint.background import Background
+from rankzero.train.checkpoint.interval import Interval
+from rankzero.train.checkpoint.layout import Layout, step_of
+from rankzero.train.checkpoint.load import Loader
+from rankzero.train.checkpoint.peers import Peers
+from rankzero.train.checkpoint.plan import Plan
+from rankzero.train.checkpoint.retention import kept
+from rankzero.train.checkpoint.staging import Staging
+from rankzero.train.checkpoint.tracked import STEP, Tracked, local
+from rankzero.train.checkpoint.write import Outcome, Save, write
+from rankzero.train.progress import state_dir
+
+HINT = "is the checkpoint volume full? checkpoints.size, train.checkpoint.keep and keepEvery set the room it needs"
+
+
+class Checkpoints:
+    """Saves and resumes what it tracks; all ranks make one and call the same methods after the same steps.
+
+        with Checkpoints(state_dir, config.checkpoint, config.resume) as checkpoints:
+            checkpoints.track(model=model, optimizer=optimizer, schedule=schedule)
+            step = checkpoints.resume()
+            ...
+                if checkpoints.due(step):
+                    checkpoints.save(step)
+
+    With ``asynchronous`` a save holds the loop up for milliseconds: copies are taken beside the next forward and
+    backward pass and written in the background. A failure to write is known at the next step on all ranks, rank 0 says
+    it, and training goes on: the volume may have room again by the next time.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path | None,
+        config: CheckpointConfig | None = None,
+        resume: ResumeConfig | None = None,
+        *,
+        settings: Any = None,
+    ) -> None:
+        """``state_dir`` is a folder that all ranks share; None saves nothing.
+
+        ``settings``, plain data, goes into each manifest for people who look at it later.
+        """
+        self.config = config or CheckpointConfig()
+        self.layout = Layout(state_dir or Path())
+        self._off = state_dir is None
+        self.tracked = Tracked()
+        self._resume = resume or ResumeConfig()
+        self._settings = settings
+        self._peers_of: dict[str, Peers] = {}
+        self._plan: Plan | None = None
+        self._staging = Staging()
+        self._background: Background[Outcome] = Background()
+        self._interval: Interval | None = None
+        self._alert = space.Alert()
+        self._last_size = 0
+        if not self._off:
+            heartbeat.current().saved(0)
+
+    @classmethod
+    @contextmanager
+    def of_run(cls, config: TrainConfig) -> Iterator[Checkpoints]:
+        """Those of the run that the launcher has started; without one nothing is saved, which is said."""
+        with cls(state_dir(), config.checkpoint, config.resume, settings=dataclasses.asdict(config)) as checkpoints:
+            yield checkpoints
+
+    def __iter__(self) -> Iterator[Path]:
+        """All finished checkpoints, newest first. Any rank."""
+        return iter([] if self._off else self.layout.finished())
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif issubclass(kind, SystemExit):  # it may be in a hurry; any other error must not wait for other ranks
+            self._settle(self._background.wait())
+
+    def track(self, **parts: object) -> None:
+        """Hand over live objects by name, before :meth:`resume`: modules before their optimizers, then what has
+        ``state_dict()`` and ``load_state_dict()`` and is the same on all ranks.
+
+        Raises :class:`CheckpointError` for what has no state.
+        """
+        for name, part in parts.items():
+            self.tracked.add(name, part)
+            if name in self.tracked.optimizers:
+                self.tracked.module_of(name)
+                self.tracked.optimizers[name].register_step_pre_hook(self._staging.wait)
+
+    def track_each_rank(self, **parts: object) -> None:
+        """Hand over objects whose state differs between ranks: only a world of the same size can load it again."""
+        for name, part in parts.items():
+            self.tracked.add_own(name, part)
+
+    def resume(self) -> int:
+        """Load what train.resume says, into what is tracked; the step to go on from, 0 for a new run.
+
+        Raises :class:`ConfigError` where that names no checkpoint or an unknown part, and :class:`CheckpointError`
+        where a checkpoint does not fit, on all ranks.
+        """
+        if self._off:
+            if self._peers("loop").is_first:
+                print(f"no checkpoints: {contract.ENV_STATE_DIR} names no folder for them", flush=True)
+            return 0
+        peers = self._peers("loop")
+        parts = self._parts()
+        path = source.chosen(self._resume, self.layout, peers)
+        step = 0
+        if path is not None and weights.is_weights(path):
+            self._load_weights(path)
+        elif path is not None:
+            loader = Loader(path, self.tracked, strict=self._resume.strict, peers=peers)
+            is_own = path.parent == self.layout.folder
+            loader.load(self.tracked.names if is_own else parts)
+            step = loader.step if is_own or STEP in parts else 0
+            if peers.is_first:
+                print(f"resumed from step {step}" if step else f"loaded {', '.join(parts)} from {path}", flush=True)
+            if is_own:
+                self._last_size = manifest.size(path)
+                heartbeat.current().saved(step)
+        self._interval = Interval(self.config, peers, step)
+        return step
+
+    def due(self, step: int) -> bool:
+        """Whether to save after ``step``. Every rank calls it after every optimizer step; it mostly talks to nobody.
+
+        Says what has become of the save before. Raises :class:`CheckpointError` where a bug kept it from being written.
+        """
+        if self._off:
+            return False
+        self._settle(self._background.poll())
+        if self._interval is None:
+            self._interval = Interval(self.config, self._peers("loop"), step - 1)
+        return self._interval.due(step)
+
+    def save(self, step: int, *, metric: float | None = None, wait: bool = False, final: bool = False) -> bool:
+        """Take a checkpoint after ``step`` optimizer steps. Every rank calls it.
+
+        ``metric`` is what train.checkpoint.best compares. ``wait`` returns when the checkpoint is durable or has
+        failed: for the last one before the process leaves. ``final``, after which the run's result would be lost,
+        waits too, and raises :class:`CheckpointError` on all ranks where it failed. False where it is known by now that
+        there is no checkpoint of ``step``.
+        """
+        if self._off:
+            return True
+        began = time.monotonic()
+        with heartbeat.current().phase(Phase.CHECKPOINT):
+            self._settle(self._background.wait())
+            self._background.join()
+            self._begin(step, metric, began, in_background=self.config.asynchronous)
+            outcome = self._background.wait() if wait or final or not self.config.asynchronous else None
+            if not self.config.asynchronous:
+                self._background.join()
+        if self._interval is not None:
+            self._interval.saved(step, time.monotonic() - began)
+        if outcome is not None and outcome.problem and final:
+            raise self._failure(outcome)
+        self._settle(outcome)
+        return outcome is None or not outcome.problem
+
+    def wait_for_copies(self) -> None:
+        """For a script that changes weights otherwise than by a tracked optimizer: call it before."""
+        self._staging.wait()
+
+    def close(self) -> None:
+        """Wait until the last save is durable, or has failed, which is said. Every rank calls it at the end."""
+        with heartbeat.current().phase(Phase.CHECKPOINT):
+            self._settle(self._background.wait())
+            self._background.join()
+
+    def verify(self, path: Path) -> str:
+        """Why a checkpoint cannot be trusted; an empty text where it can. Any rank."""
+        return manifest.verify(path)
+
+    def _begin(self, step: int, metric: float | None, began: float, *, in_background: bool) -> None:
+        loop, writers = self._peers("loop"), self._peers("writers")
+        capture = self.tracked.capture(step, is_first=loop.is_first)
+        self._plan = plan.agreed(self._plan, capture.entries, self.layout.folder, loop)
+        save = Save(step, capture, self._plan, self._settings, metric, began)
+        if in_background:
+            self._staging.begin(capture.entries, self._plan.names, capture.stable)
+            copies = self._staging.copies
+        else:
+            copies = {name: local(capture.entries[name]) for name in self._plan.names}
+
+        def work() -> Outcome:
+            if in_background:
+                self._staging.finish()
+            return write(save, copies, self.layout, self._last_size, writers)
+
+        def afterwards(outcome: Outcome) -> None:
+            if writers.is_first and not outcome.problem:
+                self._clean(outcome.step)
+
+        self._background.start(work, afterwards)
+
+    def _settle(self, outcome: Outcome | None) -> None:
+        """Tell people and the launcher what has become of a save."""
+        if outcome is None:
+            return
+        if not outcome.problem:
+            self._last_size = outcome.size
+            heartbeat.current().saved(outcome.step, seconds=outcome.seconds)
+            if self._interval is not None:
+                self._interval.whole = outcome.seconds
+            return
+        failure = self._failure(outcome)
+        if outcome.is_bug:
+            raise failure
+        if self._peers("loop").is_first:
+            print(
+                f"warning: {failure}\n  training goes on; until a save succeeds, a restart loses more steps", flush=True
+            )
+
+    def _failure(self, outcome: Outcome) -> CheckpointError:
+        return CheckpointError(
+            f"the checkpoint of step {outcome.step} could not be written: {outcome.problem}",
+            hint="report it with the lines above" if outcome.is_bug else HINT,
+        )
+
+    def _clean(self, saved: int) -> None:
+        """Delete what need not stay. Rank 0, when ``saved`` is durable and nothing is being written."""
+        paths = {step_of(path): path for path in self.layout.finished()}
+        stay = kept(
+            paths,
+            saved,
+            last=self.config.keep,
+            every=self.config.keep_every,
+            best=self.config.best,
+            metrics=_metrics(paths) if self.config.best != "none" else None,
+        )
+        for path in [*self.layout.leftovers(), *(path for step, path in paths.items() if step not in stay)]:
+            try:
+                self.layout.remove(path)
+            except OSError as error:  # no reason to end a run whose checkpoint is safe
+                print(f"checkpoint {path.name} could not be removed: {error.strerror or error}", flush=True)
+        try:
+            if text := self._alert.text(self.layout.folder):
+                print(f"warning: {text}", flush=True)
+        except OSError:  # who cannot be asked has nothing to tell
+            return
+
+    def _parts(self) -> list[str]:
+        """What train.resume.parts means."""
+        parts = list(self._resume.parts) or self.tracked.names
+        if unknown := [part for part in parts if part not in self.tracked.names]:
+            raise ConfigError(
+                f"train.resume.parts names {', '.join(unknown)}, which this script does not track",
+                hint=f"allowed: {', '.join(self.tracked.names)}; an empty list means all of them",
+            )
+        return parts
+
+    def _load_weights(self, path: Path) -> None:
+        if not self.tracked.modules:
+            raise ConfigError(f"train.resume.from is {path}, and no model is tracked", hint="track(model=...) first")
+        name = "model" if "model" in self.tracked.modules else next(iter(self.tracked.modules))
+        left_out = weights.load(self.tracked.modules[name], path, strict=self._resume.strict)
+        if self._peers("loop").is_first:
+            print(f"loaded the weights of {name} from {path}", *left_out, sep="\n  ", flush=True)
+
+    def _peers(self, use: str) -> Peers:
+        """Two groups, since the loop and the writers talk at the same time. All ranks make them at the same call."""
+        if not self._peers_of:
+            self._peers_of = {"loop": Peers(), "writers": Peers()}
+        return self._peers_of[use]
+
+
+def _metrics(paths: dict[int, Path]) -> dict[int, float]:
+    found = {}
+    for step, path in paths.items():
+        try:
+            metric = manifest.read(path).get("metric")
+        except (OSError, ValueError, AttributeError):  # a damaged one is the best of nothing
+            continue
+        if isinstance(metric, int | float):
+            found[step] = float(metric)
+    return found

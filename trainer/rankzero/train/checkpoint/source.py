@@ -1,0 +1,82 @@
+"""From which checkpoint a run begins or goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rankzero import contract
+from rankzero.config import ResumeConfig
+from rankzero.errors import ConfigError
+from rankzero.train.checkpoint import manifest
+from rankzero.train.checkpoint.layout import NAME, Layout
+from rankzero.train.checkpoint.peers import Peers
+from rankzero.train.checkpoint.weights import is_weights
+
+KEY = "train.resume.from"
+
+
+def chosen(config: ResumeConfig, layout: Layout, peers: Peers) -> Path | None:
+    """The checkpoint, or file of weights, to load; None for a run from its beginning. Every rank calls it.
+
+    ``auto`` is the newest good one of the run itself. A path, and ``none``, say where a run begins: where it has
+    checkpoints of its own, later attempts go on from those. Raises :class:`ConfigError` on all ranks.
+    """
+    own = newest_good(layout, peers)
+    if config.from_ == "auto" or (own is not None and _later_attempt()):
+        return own
+    if config.from_ == "none":
+        if own is not None:
+            raise ConfigError(
+                f"{KEY} is none, but this run has checkpoints ({own}), and its next one would replace them",
+                hint=f"set {KEY} to auto to go on from there, or start another run",
+            )
+        return None
+    if own is not None:  # as when torchrun starts the script again
+        return own
+    return _of_path(Path(config.from_), peers)
+
+
+def newest_good(layout: Layout, peers: Peers) -> Path | None:
+    """The newest checkpoint whose files are what its manifest says; others are left out by name.
+
+    Every rank calls it: each checks its share of the files.
+    """
+    for path in peers.broadcast(layout.finished() if peers.is_first else []):
+        if not (problem := verified(path, peers)):
+            return path
+        if peers.is_first:
+            print(f"checkpoint {path.name} is left out: {problem}", flush=True)
+    return None
+
+
+def verified(path: Path, peers: Peers) -> str:
+    """Why a checkpoint cannot be trusted, on all ranks alike; empty where it can. Every rank calls it."""
+    problems = peers.share(manifest.verify(path, rank=peers.rank, world_size=peers.size))
+    return next(filter(None, problems), "")
+
+
+def _later_attempt() -> bool:
+    return int(os.environ.get(contract.ENV_ATTEMPT, 1)) > 1
+
+
+def _of_path(path: Path, peers: Peers) -> Path:
+    """What a path names: a checkpoint, a run's state or checkpoint folder, or a file of weights."""
+    if is_weights(path):
+        problem = "" if path.is_file() else "there is no such file"
+    elif NAME.search(path.name) or (path / contract.MANIFEST_FILE).exists():
+        problem = verified(path, peers)
+    else:
+        for layout in (Layout(path), Layout(path.parent)):
+            if layout.folder.is_dir() and (layout.state_dir == path or layout.folder == path):
+                found = newest_good(layout, peers)
+                if found is not None:
+                    return found
+        problem = "it has no manifest" if path.is_dir() else "there is no such folder"
+    if any(peers.share(bool(problem))):
+        raise ConfigError(
+            f"{KEY} is {path}, which is no checkpoint to trust: {problem or 'another rank says so'}",
+            hint="allowed: auto, none, the folder of a checkpoint (with its MANIFEST.json), that of a run, or a "
+            ".safetensors, .pt, .pth or .bin file of weights",
+        )
+    return path
