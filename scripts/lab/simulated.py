@@ -73,7 +73,7 @@ def nodes(count: int, stages: Stages) -> Iterator[Kubelets]:
         kubelets = Kubelets(process, log)
         try:
             with stages(f"{count} simulated nodes"):
-                kubectl("create", "--filename", "-", stdin=json.dumps(_objects(count)))
+                kubectl("create", "--filename", "-", stdin=json.dumps(objects(count)))
                 _wait_until_ready(count, kubelets)
             yield kubelets
         finally:
@@ -150,7 +150,8 @@ def _wait_until_ready(count: int, kubelets: Kubelets) -> None:
         time.sleep(POLL)
 
 
-def _objects(count: int) -> dict[str, Any]:
+def objects(count: int) -> dict[str, Any]:
+    """So many of them, as a List."""
     return {"apiVersion": "v1", "kind": "List", "items": [_node(f"simulated-{index:04d}") for index in range(count)]}
 
 
