@@ -368,7 +368,7 @@ def test_strangers_on_the_port_are_dropped_and_the_group_goes_on(make_group: Mak
     [
         ({"run": "default/other/main"}, "it belongs to another run"),
         ({"config_hash": "other"}, "its settings differ from those of rank 0"),
-        ({"code": "other"}, "its Python files in"),
+        ({"code": "other"}, "its code in"),
         ({"node_rank": 5}, "node rank 5 in a group of 2"),
         ({"version": 99, "more": "that is not known here"}, "it speaks protocol 99"),
     ],

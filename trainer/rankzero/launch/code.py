@@ -7,38 +7,86 @@ are the same, and the ranks would hang or, worse, train.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import math
+import os
+import re
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rankzero.config import LaunchConfig
 from rankzero.launch import volume
 
 MOST_FILES = 1000
-"""Files of a folder that are compared."""
+"""Python files that are compared."""
+MOST_ENTRIES = 2000
+"""A folder below the first one that has as many is taken for data, and not looked into."""
+DETACHED = re.compile("[0-9a-f]{40,64}")
 FRESH = 2.0
 """Seconds after a read for which its answer is given again: a whole group may join at once."""
 
 
-def fingerprint(script: str) -> str:
-    """12 digits of the SHA-256 over the Python files in the script's folder; empty without a script. Raises OSError."""
-    if not script:
+def root(launch: LaunchConfig) -> Path | None:
+    """The folder whose code is compared; None where nobody can say which it is.
+
+    That of the script. A program has the working directory, where the chart mounts `code`; without that it is that of
+    the image, where temporary files lie.
+    """
+    if launch.script:
+        return Path(launch.script).parent
+    here = Path.cwd()
+    return None if str(here) in {tempfile.gettempdir(), os.environ.get("HOME")} else here
+
+
+def fingerprint(launch: LaunchConfig) -> str:
+    """12 digits of the SHA-256 over script, Python files and git's commit; empty without a folder. Raises OSError.
+
+    Of folders below the first one those are looked into that hold Python files: packages, and neither data nor logs.
+    Hidden ones are not: a mounted ConfigMap has one whose name is another in each pod.
+    """
+    folder = root(launch)
+    if folder is None:
         return ""
-    digest = hashlib.sha256()
-    files = sorted(path for path in Path(script).parent.iterdir() if path.suffix == ".py" and path.is_file())
-    for path in itertools.islice(dict.fromkeys([Path(script), *files]), MOST_FILES):
-        digest.update(path.name.encode(errors="surrogateescape") + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    script = [Path(launch.script)] if launch.script else []
+    digest = hashlib.sha256(_commit(folder).encode())
+    for path in itertools.islice(dict.fromkeys([*script, *_python_files(folder)]), MOST_FILES):
+        name = str(path.relative_to(folder))
+        digest.update(name.encode(errors="surrogateescape") + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
+
+
+def _python_files(folder: Path, most: int | None = None) -> Iterator[Path]:
+    """In an order that depends on names only, those nearer to the top first; none of a folder with ``most`` entries."""
+    entries = sorted(itertools.islice(folder.iterdir(), most))
+    if len(entries) == most:
+        return
+    files = [path for path in entries if path.suffix == ".py" and path.is_file()]
+    yield from files
+    if files:
+        for path in entries:
+            if not path.name.startswith(".") and path.is_dir() and not path.is_symlink():
+                yield from _python_files(path, MOST_ENTRIES)
+
+
+def _commit(folder: Path) -> str:
+    """What git has checked out there, where that is a commit and no branch, as `rankzero fetch-code` leaves it."""
+    for place in (folder, *folder.parents):
+        with contextlib.suppress(OSError):
+            head = (place / ".git" / "HEAD").read_text(encoding="ascii", errors="replace").strip()
+            return head if DETACHED.fullmatch(head) else ""
+    return ""
 
 
 class Code:
     """The code as it is on disk now, since every attempt reads it anew."""
 
     def __init__(self, launch: LaunchConfig, say: Callable[[str], None]) -> None:
-        self._script = launch.script
+        self._launch = launch
+        self.folder = root(launch)
         self._say = say
         self._reading: asyncio.Task[str] | None = None
         self._read_at = 0.0
@@ -67,9 +115,9 @@ class Code:
             self._not_compared("cannot be read")
 
         try:
-            return await volume.attempt(lambda: fingerprint(self._script), "", say, within=math.inf)
+            return await volume.attempt(lambda: fingerprint(self._launch), "", say, within=math.inf)
         finally:
             self._read_at = time.monotonic()
 
     def _not_compared(self, why: str) -> None:
-        self._say(f"the folder of {self._script} {why}: its code is not compared with that of other pods")
+        self._say(f"{self.folder} {why}: its code is not compared with that of other pods")

@@ -17,7 +17,7 @@ from typing import Any
 
 from rankzero.heartbeat import Course
 
-VERSION = 5
+VERSION = 6
 MAX_LINE = 64 * 1024
 """Bytes of one message; a longer line is not ours."""
 MAX_GREETING = 4096

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rankzero.config import LaunchConfig
 from rankzero.launch import protocol
@@ -241,8 +240,8 @@ class Roster:
         if hello.config_hash != self._config_hash:
             return Refused("its settings differ from those of rank 0: an upgrade is under way", False)
         if code and hello.code and hello.code != code:
-            folder = Path(self._launch.script).parent
-            return Refused(f"its Python files in {folder} differ from those of rank 0: bring both up to date", False)
+            where = self._code.folder
+            return Refused(f"its code in {where} differs from that of rank 0: bring both up to date", False)
         if not 0 <= hello.node_rank < self._launch.nodes:
             return Refused(f"node rank {hello.node_rank} in a group of {self._launch.nodes}", True)
         return None
