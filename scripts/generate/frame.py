@@ -25,8 +25,10 @@ KEY = f"^({_DOMAIN}/)?{_NAME}$"
 LABEL_VALUE = f"^({_NAME})?$"
 RESOURCE_NAME = f"^{_DOMAIN}/{_NAME}$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-REPOSITORY = f"^({_DOMAIN}(:[0-9]+)?/)?{_PATH_PART}(/{_PATH_PART})*$"
-"""Image without tag: a registry, with its port or without, and names."""
+TAG = "[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}"
+DIGEST = "sha256:[0-9a-f]{64}"
+REFERENCE = f"^({_DOMAIN}(:[0-9]+)?/)?{_PATH_PART}(/{_PATH_PART})*(:{TAG})?(@{DIGEST})?$"
+"""An image: a registry, with its port or without, and names. validate.yaml says where tag and digest belong."""
 MEMORY = f"^{_ABOVE_0}(k|M|G|T|Ki|Mi|Gi|Ti)$"
 CPU = f"^({_ABOVE_0}|[1-9][0-9]*m)$"
 DURATION = "^[1-9][0-9]*(ms|s|m|h)$"
@@ -126,9 +128,9 @@ TOLERATION = section(
 FRAME: dict[str, Schema] = {
     "image": section(
         {
-            "repository": text(REPOSITORY, optional=True),
-            "tag": text(r"^[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}$", optional=True),
-            "digest": text(r"^sha256:[0-9a-f]{64}$", optional=True),
+            "repository": text(REFERENCE, optional=True),
+            "tag": text(f"^{TAG}$", optional=True),
+            "digest": text(f"^{DIGEST}$", optional=True),
             "pullPolicy": choice("IfNotPresent", "Always", "Never"),
             "pullSecrets": list_of(object_name()),
         }

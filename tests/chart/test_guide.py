@@ -9,7 +9,7 @@ import pytest
 
 from scripts.cache import REPO
 from scripts.generate import helm
-from tests.chart.rendering import documents, only
+from tests.chart.rendering import documents, minimal, only, render
 
 GUIDE = (REPO / "docs" / "chart.md").read_text(encoding="utf-8")
 COMMANDS = [
@@ -23,6 +23,12 @@ def test_the_arguments_of_install_and_upgrade_render(command: str, monkeypatch: 
     monkeypatch.chdir(REPO)
     _, _, *arguments = shlex.split(command)
     assert only(documents(helm.helm("template", *arguments)), "StatefulSet")["spec"]["replicas"] == 2
+
+
+@pytest.mark.parametrize("given", re.findall(r"^\|.*\| `(--set[^`]+)` \|$", GUIDE, re.MULTILINE))
+def test_what_the_guide_gives_on_the_command_line_renders(given: str) -> None:
+    """A number where a text is wanted, or the other way round, would be refused."""
+    assert render(minimal({}), extra=shlex.split(given))
 
 
 def test_the_guide_shows_how_to_start_change_and_end_a_run() -> None:

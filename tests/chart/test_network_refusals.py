@@ -225,6 +225,14 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         )
         for name in ("nvidia.com/gpumem", "nvidia.com/gpucores", "volcano.sh/vgpu-memory")
     ),
+    *(
+        (
+            {"resources.gpuResource": name},
+            f"resources.gpuResource is {name}, a label of nodes and nothing that a pod can ask for: name what `kubectl "
+            "describe node` lists below Allocatable, e.g. nvidia.com/gpu",
+        )
+        for name in ("nvidia.com/gpu.count", "nvidia.com/gpu.present", "nvidia.com/gpu.memory")
+    ),
     (
         {"resources": {"gpus": 0, "cpu": "auto"}},
         "resources.cpu is auto but resources.gpus is 0, and auto counts GPUs: name the CPUs",
@@ -285,6 +293,7 @@ ACCEPTED: list[dict[str, Any]] = [
         )
     ),
     {"resources.gpuResource": "nvidia.com/mig-3g.40gb"},
+    {"resources.gpuResource": "nvidia.com/gpu.shared"},
     {"resources": {"memory": "8Gi", "hugepages": {"512Mi": "1Gi", "16Gi": "16Gi", "32Mi": "64Mi"}}},
     {"network.env": {"TOKENIZERS_PARALLELISM": "false", "HF_TOKEN_PATH": "/run/token", "KEY": "1", "HF_TOKEN": ""}},
     {"networkPolicy.egress": {"restricted": True}, "rbac.create": False},

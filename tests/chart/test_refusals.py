@@ -16,6 +16,21 @@ HOST = {"hostPath": {"path": "/srv"}}
 RELATIONS: list[tuple[dict[str, Any], str]] = [
     ({"image.repository": ""}, f"image.repository is empty: set it to the image that {BUILT}"),
     (
+        {"image.repository": "localhost:5001/rankzero/trainer:0.1.0-g1a2b3c4"},
+        "image.repository is localhost:5001/rankzero/trainer:0.1.0-g1a2b3c4, a whole reference: set image.repository "
+        "to localhost:5001/rankzero/trainer, image.tag to 0.1.0-g1a2b3c4",
+    ),
+    (
+        {"image.repository": f"trainer:1@sha256:{'0' * 64}"},
+        f"image.repository is trainer:1@sha256:{'0' * 64}, a whole reference: set image.repository to trainer, "
+        f"image.tag to 1, image.digest to sha256:{'0' * 64}",
+    ),
+    (
+        {"image.repository": f"reg.io/a@sha256:{'0' * 64}"},
+        f"image.repository is reg.io/a@sha256:{'0' * 64}, a whole reference: set image.repository to reg.io/a, "
+        f"image.digest to sha256:{'0' * 64}",
+    ),
+    (
         {"image.tag": "latest"},
         f"image.tag is latest, which names another image tomorrow: set the tag that {BUILT}",
     ),
@@ -291,7 +306,7 @@ def test_a_key_left_blank_is_refused(changes: dict[str, Any], sentence: str) -> 
 
 
 MISSPELT: list[tuple[str, list[Any]]] = [
-    ("image.repository", ["reg/x:latest", "trainer:1", "oci://reg/x", "Reg.io/Me/Trainer", "reg/x/", "reg/x@sha256"]),
+    ("image.repository", ["oci://reg/x", "Reg.io/Me/Trainer", "reg/x/", "reg/x@sha256"]),
     ("podLabels", [{"a": "has space"}, {"a": "-"}, {"a": "a" * 64}]),
     ("scheduling.nodeSelector", [{"a": "b c"}]),
     ("checkpoints.size", ["0Gi", "0.0Gi", "00Gi", "1", "Gi"]),

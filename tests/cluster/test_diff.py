@@ -140,6 +140,20 @@ def test_helms_own_words_are_passed_on(
     assert "Traceback" not in text
 
 
+def test_a_helm_that_was_killed_in_the_middle_leaves_a_hint_at_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Helm's own sentence names no way; the release stays locked until somebody rolls back or uninstalls."""
+    words = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
+    (tmp_path / "helm").write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n", encoding="utf-8")
+    (tmp_path / "helm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    status, text = said(capsys, "mnist", "mnist-b")
+    assert status == 1
+    assert words in text
+    assert "`helm rollback` undoes a pending upgrade, `helm uninstall` a pending install" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -6,6 +6,12 @@
 {{- if not .image.repository }}
 {{- $errors = append $errors "image.repository is empty: set it to the image that `make build-image` printed" }}
 {{- end }}
+{{- with regexFind "(:[^/:@]+)?(@.+)?$" .image.repository }}
+{{- $parts := list (printf "image.repository to %s" (trimSuffix . $.Values.image.repository)) }}
+{{- with regexFind "^:[^@]+" . }}{{ $parts = append $parts (printf "image.tag to %s" (trimPrefix ":" .)) }}{{ end }}
+{{- with regexFind "@.+$" . }}{{ $parts = append $parts (printf "image.digest to %s" (trimPrefix "@" .)) }}{{ end }}
+{{- $errors = append $errors (printf "image.repository is %s, a whole reference: set %s" $.Values.image.repository (join ", " $parts)) }}
+{{- end }}
 {{- if eq .image.tag "latest" }}
 {{- $errors = append $errors "image.tag is latest, which names another image tomorrow: set the tag that `make build-image` printed" }}
 {{- end }}

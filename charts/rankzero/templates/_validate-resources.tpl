@@ -14,6 +14,9 @@
 {{- if regexMatch "(gpu|vgpu)-?(mem|memory|cores|number|mem-percentage|memory-percentage)$" .gpuResource }}
 {{- $errors = append $errors (printf "resources.gpuResource is %s, which counts parts of cards and not cards: name what the device plugin calls a card, e.g. nvidia.com/gpu" .gpuResource) }}
 {{- end }}
+{{- if regexMatch "^nvidia\\.com/gpu\\.(count|present|product|memory|family|machine|mode|replicas)$" .gpuResource }}
+{{- $errors = append $errors (printf "resources.gpuResource is %s, a label of nodes and nothing that a pod can ask for: name what `kubectl describe node` lists below Allocatable, e.g. nvidia.com/gpu" .gpuResource) }}
+{{- end }}
 {{- if and (eq (toString .cpu) "auto") (eq (int .gpus) 0) }}
 {{- $errors = append $errors "resources.cpu is auto but resources.gpus is 0, and auto counts GPUs: name the CPUs" }}
 {{- end }}

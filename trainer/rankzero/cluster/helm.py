@@ -116,6 +116,11 @@ def _helm(*words: str) -> str:
 def _hint(said: str) -> str:
     if "forbidden" in said:
         return "Helm keeps releases in Secrets: you need get and list of them, see `kubectl auth can-i list secrets`"
+    if "another operation" in said:
+        return (
+            "another helm is at work, or was killed: `helm history` shows which revision is pending; where nobody is, "
+            "`helm rollback` undoes a pending upgrade, `helm uninstall` a pending install (the checkpoints stay)"
+        )
     if "not found" in said:
         return "see `helm list --all-namespaces`, and `helm history` for revisions"
     return ""
