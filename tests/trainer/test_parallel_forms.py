@@ -7,67 +7,36 @@ wrong factor, a gradient that is not synchronised or clipped by a part's norm sh
 
 from __future__ import annotations
 
-import importlib.util
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor
 
-from rankzero.config import TrainConfig, parse
-from rankzero.train.distributed import Ranks
-from rankzero.train.parallel import mesh as meshes
 from rankzero.train.parallel.apply import parallelize
+from rankzero.train.parallel.mesh import data_ranks
 from rankzero.train.parallel.step import Step
-from tests.launch.pods import REPO
+from tests.trainer.parallel_models import MODEL, batch, example, loss, prepared
 from tests.trainer.ranks import run
 
-STEPS, BATCH, CONTEXT = 3, 8, 16
-MODEL = {"width": 16, "heads": 4, "blocks": 3, "context": CONTEXT}
+STEPS, BATCH = 3, 8
 LEARNING_RATE, CLIP = 0.5, 0.3
 TOLERANCE = 1e-9
 
 
-def example() -> ModuleType:
-    """examples/gpt.py as a module; scripts are no package."""
-    spec = importlib.util.spec_from_file_location("gpt_example", REPO / "trainer/examples/gpt.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def ranks_of(rank: int, per_node: int = 2) -> Ranks:
-    return Ranks(rank, rank, dist.get_world_size(), torch.device("cpu"), dist.HashStore(), per_node)  # type: ignore[attr-defined]
-
-
-def batch(step: int) -> tuple[Tensor, Tensor]:
-    """The whole batch of a step: (BATCH, CONTEXT) bytes and those that follow."""
-    text = torch.randint(256, (BATCH, CONTEXT + 1), generator=torch.Generator().manual_seed(step))
-    return text[:, :-1], text[:, 1:]
-
-
-def loss(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def curve(rank: int, settings: dict[str, Any], per_node: int = 2) -> list[tuple[float, float]]:
+def curve(rank: int, settings: dict[str, Any]) -> list[tuple[float, float]]:
     """Loss over all ranks and norm of the gradient in each step."""
-    config = parse(TrainConfig, settings, "train")
-    mesh = meshes.build(config, ranks_of(rank, per_node))
-    index, count = meshes.data_ranks(mesh)
+    config, mesh = prepared(rank, settings)
+    index, count = data_ranks(mesh)
     gpt = example()
-    torch.manual_seed(rank if not mesh["pipeline"].size() > 1 else 0)  # all take the weights of the first rank
+    # All take the weights of the first rank of their stage; those of the stages belong to one model.
+    torch.manual_seed(0 if mesh["pipeline"].size() > 1 else rank)
     model = parallelize(gpt.gpt(**MODEL).double(), mesh, config, plan=gpt.tensor_plan())
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9)
     step = Step(model, optimizer, mesh, config, loss=loss)
     found, share = [], BATCH // count
     for number in range(STEPS):
-        inputs, targets = (whole[index * share :][:share] for whole in batch(number))
+        inputs, targets = (whole[index * share :][:share] for whole in batch(number, BATCH))
         step.run(inputs, targets)
         done = step.finish()
         mean = torch.tensor(done.loss, dtype=torch.float64)
@@ -84,7 +53,7 @@ def alone() -> list[tuple[float, float]]:
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9)
     found = []
     for number in range(STEPS):
-        inputs, targets = batch(number)
+        inputs, targets = batch(number, BATCH)
         error = loss(model(inputs), targets)
         error.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)

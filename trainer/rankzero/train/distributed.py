@@ -112,8 +112,7 @@ def step_timeout(config: TrainConfig) -> float:
 def set_timeout(seconds: float, groups: Iterable[dist.ProcessGroup]) -> None:
     """Collectives that begin from now on may wait so long. Every rank of a group calls it; nobody is waited for."""
     for group in groups:
-        # There is no public way to change a group's timeout; torchtitan takes this one too.
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+        group.set_timeout(timedelta(seconds=seconds))
 
 
 def keep_for_ever(group: dist.ProcessGroup | None) -> None:

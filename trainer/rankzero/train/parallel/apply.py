@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import os
+import shutil
 from collections.abc import Mapping
 
 import torch
@@ -54,8 +56,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, config: TrainConfig, *, plan
     if config.activation_checkpointing != "none":
         activation.recompute(blocks or [model], config.activation_checkpointing)
     if config.compile:
-        for module in blocks or [model]:
-            module.compile()
+        _compile(blocks or [model])
     if sharded and size(mesh, "replicate", "shard") > 1:
         _shard(model, blocks, mesh, dtype, returns_float32)
     else:
@@ -116,6 +117,18 @@ def _split_layers(model: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
                     f"train.parallel.tensor is {tensor}, which does not divide the {length} of {name}",
                     hint=f"allowed: {', '.join(map(str, allowed))}",
                 )
+
+
+def _compile(modules: list[nn.Module]) -> None:
+    """Blocks that are alike are compiled once. Fails now, and not in the first step, where there is no compiler."""
+    compilers = [os.environ.get("CC", ""), "gcc", "clang", "cc"]
+    if not any(map(shutil.which, filter(None, compilers))):
+        raise ConfigError(
+            "train.compile is true and the image has no C compiler, which torch.compile calls",
+            hint="allowed in this image: false; or add gcc (and g++ for training on the CPU) to it, or set CC",
+        )
+    for module in modules:
+        module.compile()
 
 
 def _shard(

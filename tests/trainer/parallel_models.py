@@ -1,0 +1,50 @@
+"""What the tests of the parallel forms train: the example's GPT, and the mesh of the ranks that a test has."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from rankzero.config import TrainConfig, parse
+from rankzero.train.distributed import Ranks
+from rankzero.train.parallel import mesh as meshes
+from tests.launch.pods import REPO
+
+CONTEXT = 16
+MODEL = {"width": 16, "heads": 4, "blocks": 3, "context": CONTEXT}
+
+
+def example() -> ModuleType:
+    """examples/gpt.py as a module; scripts are no package."""
+    spec = importlib.util.spec_from_file_location("gpt_example", REPO / "trainer/examples/gpt.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def prepared(rank: int, settings: dict[str, Any], per_node: int = 2) -> tuple[TrainConfig, DeviceMesh]:
+    """The settings as the loader reads them, and their mesh of all ranks."""
+    config = parse(TrainConfig, settings, "train")
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    ranks = Ranks(rank, rank, dist.get_world_size(), torch.device("cpu"), store, per_node)
+    return config, meshes.build(config, ranks)
+
+
+def batch(step: int, size: int) -> tuple[Tensor, Tensor]:
+    """A whole batch: (size, CONTEXT) bytes and those that follow, the same for each step in every run."""
+    text = torch.randint(256, (size, CONTEXT + 1), generator=torch.Generator().manual_seed(step))
+    return text[:, :-1], text[:, 1:]
+
+
+def loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over all bytes."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
