@@ -11,6 +11,7 @@ import pytest
 from rankzero.cluster.run import Run
 from rankzero.cluster.status import collect, lines
 from rankzero.errors import ClusterError, UnreachableError
+from rankzero.launch.pace import Pace
 from tests.cluster.fake_api import EVENTS, HANG_UP, NAME, NAMESPACE, PODS, STATEFUL_SET, FakeApi, outcome, serve
 
 
@@ -44,6 +45,16 @@ def test_a_running_run_is_told_by_rank_0(api: FakeApi) -> None:
     document = collect(run_of(api))
     assert document["state"] == "running"
     assert any("step 5 of 10" in line for line in lines(document))
+
+
+def test_a_rank_that_the_others_wait_for_is_named_where_that_costs_them_something(api: FakeApi) -> None:
+    api.put_workload(replicas=2)
+    page = running()
+    for own, named in ((0.105, False), (0.4, True)):
+        page["group"]["slowest"] = Pace(rank=3, own=own, usual=0.1, step=max(own, 0.1)).record()
+        api.put_page(page)
+        said = lines(collect(run_of(api)))
+        assert any("rank 3 needs 0.400 s for its own part of a step" in line for line in said) is named
 
 
 def test_a_run_before_its_first_step_says_what_its_ranks_do(api: FakeApi) -> None:

@@ -106,7 +106,8 @@ class Members:
             step += 50
             if time.monotonic() - reported >= self._every:
                 reported = time.monotonic()
-                await send(writer, Report(1, [RankBeat(r, True, "training", step, 0.01, 0.02, "S") for r in ranks], []))
+                beats = [RankBeat(rank, True, "training", step, 0.01, 0.02, 0.02, "S") for rank in ranks]
+                await send(writer, Report(1, beats, []))
             else:
                 await send(writer, Heartbeat())
 

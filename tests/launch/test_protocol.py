@@ -28,7 +28,7 @@ LEAD = Lead(
     phase="startup", saves_on_stop=True, step=0, total_steps=10, epoch=0, samples=0, resumed_from=0, first_step=0,
     saved_step=0, loss=0.0, time=0.0, first_step_time=0.0, step_seconds=0.0, save_seconds=0.0, seconds={"data": 0.5},
 )  # fmt: skip
-REPORT = Report(1, [RankBeat(3, True, "sync", 7, 0.25, 0.1, "S")], [LEAD])
+REPORT = Report(1, [RankBeat(3, True, "sync", 7, 0.25, 0.1, 0.05, "S")], [LEAD])
 FAILED = WorkerFailed(1, 0, 3, 1, 137, "SIGKILL", "", ["last line é"], 1.5)
 
 

@@ -139,6 +139,19 @@ def test_figures_of_a_run_that_trains(make_group: MakeGroup) -> None:
     assert [pod.wait() for pod in group.pods] == [0, 0]
 
 
+def test_the_rank_that_the_others_wait_for_is_named(make_group: MakeGroup) -> None:
+    """All have the same step time; what a rank needs without the wait for others tells them apart."""
+    group = make_group("lag", "2", procs=2).start()
+    own = [f"rankzero_rank_own_seconds[{rank}]" for rank in range(4)]
+    until(lambda: metrics(group.pods[0]).keys() >= {*own}, timeout=30, what="all ranks' own part of a step")
+    until(lambda: metrics(group.pods[0]).get(own[2], 0) >= 0.02, timeout=30, what="a few steps")
+    slowest = group.pods[0].status()["group"]["slowest"]
+    assert slowest["rank"] == 2
+    assert slowest["said"].startswith("rank 2 needs 0.0")
+    group.release()
+    assert [pod.wait() for pod in group.pods] == [0, 0]
+
+
 def test_attempts_are_counted_by_cause_with_the_time_they_cost(make_group: MakeGroup) -> None:
     group = make_group("fail", "1", "1", "1").start()
     group.wait_for_workers(2, 2)

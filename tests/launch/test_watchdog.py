@@ -28,7 +28,7 @@ def beat(
     process: str = "S",
     watched: bool = True,
 ) -> RankBeat:
-    return RankBeat(rank, watched, phase, step, still, step_seconds, process)
+    return RankBeat(rank, watched, phase, step, still, step_seconds, step_seconds, process)
 
 
 def judge(*beats: RankBeat, limits: StallConfig = LIMITS, world_size: int = 0) -> watchdog.Stall | None:

@@ -73,13 +73,17 @@ def wait_for_a_batch_that_never_comes() -> None:
 
 
 step = 0
-stepping = mode in {"step", "hang", "leave"}
+stepping = mode in {"step", "hang", "leave", "lag"}
 if stepping:
     heartbeat.current().begin(total_steps=1000, resumed_from=0, saves_on_stop=mode == "leave")
 if mode == "leave":
     heartbeat.current().saved(0)
 while not (here / "release").exists():
-    tick.wait(0.02)
+    if mode == "lag" and rank != int(rest[0]):  # which is in a collective when the others come
+        with heartbeat.current().phase(heartbeat.Phase.SYNC):
+            tick.wait(0.02)
+    else:
+        tick.wait(0.02)
     if stepping:
         step += 1
         heartbeat.current().step(step, epoch=0, loss=1 / step, samples=8)

@@ -233,6 +233,31 @@ class TimeoutConfig:
 
 
 @dataclass(frozen=True)
+class ProgressConfig:
+    """Where the figures of rank 0 go beside the log and metrics.jsonl, and what its speed is compared with."""
+
+    tensorboard: bool = bounded(
+        False, doc="Write TensorBoard's event files to `tensorboard/` in the state directory of the run."
+    )
+    wandb: str = bounded(
+        "",
+        doc="Project of Weights & Biases to report to; empty reports to none. The image needs wandb; WANDB_API_KEY "
+        "belongs into a Secret (secretEnv), WANDB_MODE: offline into network.env.",
+    )
+    mlflow: str = bounded(
+        "",
+        doc="Experiment of MLflow to report to; empty reports to none. The image needs mlflow or mlflow-skinny, "
+        "MLFLOW_TRACKING_URI the address of its server.",
+    )
+    peak_tflops: float = bounded(
+        0.0,
+        minimum=0,
+        doc="What one GPU can do at most, in 1e12 FLOP/s, for the share of it that a training uses (MFU); 0 takes the "
+        "dense BF16 figure of a GPU that is known.",
+    )
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """What a training script reads through :func:`load`."""
 
@@ -279,6 +304,9 @@ class TrainConfig:
         default_factory=CheckpointConfig, metadata={"doc": "When checkpoints are written and how many are kept."}
     )
     resume: ResumeConfig = field(default_factory=ResumeConfig, metadata={"doc": "From what a run begins."})
+    progress: ProgressConfig = field(
+        default_factory=ProgressConfig, metadata={"doc": "Where figures go beside the log and metrics.jsonl."}
+    )
 
 
 @dataclass(frozen=True)

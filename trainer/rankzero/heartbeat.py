@@ -24,7 +24,7 @@ from typing import IO
 
 from rankzero import contract
 
-VERSION = 1
+VERSION = 2
 NOT_TOLD = -1
 """As ``saved_step``: the script does not use this library's checkpoints."""
 STEPS_REMEMBERED = 51
@@ -78,6 +78,7 @@ class _Record(ctypes.Structure):
         ("first_step_time", ctypes.c_double),
         ("moved", ctypes.c_double),
         ("step_seconds", ctypes.c_double),
+        ("own_seconds", ctypes.c_double),
         ("save_seconds", ctypes.c_double),
         ("seconds", ctypes.c_double * len(Phase)),
     )
@@ -122,7 +123,9 @@ class Beat(Course):
     """What a rank last said.
 
     ``watched`` is True once the script has said that it will report its steps, ``moved`` is monotonic time of this
-    machine. ``loss`` may be no number.
+    machine. ``loss`` may be no number. ``own_seconds`` is the median of what the last steps took without the wait for
+    other ranks: ranks that train together all have the same ``step_seconds``, and the one with the most of its own is
+    the one that the others wait for.
     """
 
     pid: int
@@ -130,6 +133,7 @@ class Beat(Course):
     phase: Phase
     loss: float
     moved: float
+    own_seconds: float
 
 
 class Heartbeat:
@@ -146,6 +150,8 @@ class Heartbeat:
         self._since = self._stepped = time.monotonic()
         self._steps: deque[float] = deque(maxlen=STEPS_REMEMBERED)
         self._background_save = 0.0
+        self._own: deque[float] = deque(maxlen=STEPS_REMEMBERED)
+        self._waited = 0.0
         self._record = _Record(pid=os.getpid(), moved=self._since, saved_step=NOT_TOLD)
         self._publish()
         self._memory.version = VERSION
@@ -168,6 +174,11 @@ class Heartbeat:
         self._switch(phase)
         self._publish()
 
+    @property
+    def doing(self) -> int:
+        """The present phase."""
+        return int(self._record.phase)
+
     def begin(self, *, total_steps: int, resumed_from: int, saves_on_stop: bool) -> None:
         """What this attempt is about; from now on the watchdog expects steps."""
         self._record.total_steps = int(total_steps)
@@ -186,19 +197,25 @@ class Heartbeat:
             self._record.save_seconds = self._background_save = seconds
         self._publish()
 
-    def step(self, step: int, *, epoch: int, loss: float, samples: int = 0) -> None:
-        """Optimizer step ``step`` (from 1) is done; ``samples`` are those that this rank has used in it."""
+    def step(self, step: int, *, epoch: int, loss: float, samples: int = 0, waited: float | None = None) -> None:
+        """Optimizer step ``step`` (from 1) is done; ``samples`` are those that all ranks together have used in it.
+
+        ``waited`` is seconds of it spent waiting for other ranks, where the caller knows better than phase SYNC.
+        """
         record, wall = self._record, time.time()
         self._switch(Phase.TRAINING)
         if record.first_step:
-            self._steps.append(self._since - self._stepped)
-            record.step_seconds = median(self._steps) if len(self._steps) >= STEPS_NEEDED else 0.0
+            took, in_sync = self._since - self._stepped, record.seconds[Phase.SYNC]
+            self._steps.append(took)
+            self._own.append(max(0.0, took - (in_sync - self._waited if waited is None else waited)))
+            if len(self._steps) >= STEPS_NEEDED:
+                record.step_seconds, record.own_seconds = median(self._steps), median(self._own)
         else:
             record.first_step, record.first_step_time = int(step), wall
             started = sum(record.seconds)  # reading, compiling, connecting: until now all of it was the start
             record.seconds = type(record.seconds)()
             record.seconds[Phase.STARTUP] = started
-        self._stepped = self._since
+        self._stepped, self._waited = self._since, record.seconds[Phase.SYNC]
         record.watched = True
         record.step, record.epoch, record.loss, record.time = int(step), int(epoch), float(loss), wall
         record.samples += samples

@@ -19,6 +19,7 @@ from rankzero.cluster.run import PodView, Run
 from rankzero.cluster.workload import ENDS, Workload
 from rankzero.errors import ClusterError
 from rankzero.launch.ledger import sentence
+from rankzero.launch.pace import WORTH_TELLING
 
 ENDED = "ended"
 """There is nothing left to run, and no Event that says why."""
@@ -110,6 +111,9 @@ def lines(document: dict[str, Any]) -> list[str]:
         loss = _figure(progress["loss"], ".4f")
         said.append(f"  step {progress['step']} of {progress['total_steps']}, loss {loss}, {age:.0f} s ago")
     said += _phases(group.get("ranks") or [])
+    slowest = group.get("slowest")
+    if slowest and slowest["lost"] >= WORTH_TELLING:
+        said.append(f"  {slowest['said']}")
     if spent := (outcome or group).get("time_s"):
         said.append(f"  {sentence(spent)}")
     if group.get("absent") and not outcome:

@@ -54,6 +54,7 @@ def report(attempt: int, folder: Path, ranks: Iterable[int]) -> Report:
             step=beat.step,
             still=round(max(0.0, now - beat.moved), 3),
             step_seconds=round(beat.step_seconds, 6),
+            own_seconds=round(beat.own_seconds, 6),
             process=process_state(beat.pid),
         )
         for rank, beat in beats.items()

@@ -43,8 +43,12 @@ class _Page(Collector):
         yield gauge("attempt", "Number of the present attempt", float(group["attempt"]))
         yield gauge("absent_nodes", "Node ranks that are not here", float(len(group["absent"])))
         yield from self._progress(group["progress"])
-        yield by_label("rank_still_seconds", "Seconds since a rank's last sign of progress", "rank", _still(group))
-        yield by_label("rank_step", "Last optimizer step of a rank", "rank", _steps(group))
+        yield by_label(
+            "rank_still_seconds", "Seconds since a rank's last sign of progress", "rank", _of_ranks(group, "still")
+        )
+        yield by_label("rank_step", "Last optimizer step of a rank", "rank", _of_ranks(group, "step"))
+        own = "Median time of a rank's own part of a step, without the wait for others"
+        yield by_label("rank_own_seconds", own, "rank", _of_ranks(group, "own_seconds"))
         yield by_label("time_seconds", "Where the run's time went", "bucket", group["time_s"])
         yield by_label("lost_seconds", "Time that failures have cost", "cause", group["lost_s"])
         yield gauge("goodput_ratio", "Share of time spent in steps that were kept", group["goodput"])
@@ -53,8 +57,8 @@ class _Page(Collector):
 
     @staticmethod
     def _samples(group: dict[str, Any]) -> Metric:
-        used = sum(one.get("samples", 0) for one in group["attempts"]) * group["world_size"]
-        text = "Samples used by all ranks, repeated ones included: those of rank 0 times the world size"
+        used = sum(one.get("samples", 0) for one in group["attempts"])
+        text = "Samples used by all ranks, repeated ones included, as rank 0 counts them"
         return CounterMetricFamily("rankzero_samples", text, value=used)
 
     @staticmethod
@@ -85,9 +89,5 @@ def by_label(name: str, text: str, label: str, values: dict[str, float]) -> Metr
     return family
 
 
-def _still(group: dict[str, Any]) -> dict[str, float]:
-    return {str(beat["rank"]): beat["still"] for beat in group["ranks"]}
-
-
-def _steps(group: dict[str, Any]) -> dict[str, float]:
-    return {str(beat["rank"]): beat["step"] for beat in group["ranks"]}
+def _of_ranks(group: dict[str, Any], key: str) -> dict[str, float]:
+    return {str(beat["rank"]): beat[key] for beat in group["ranks"]}

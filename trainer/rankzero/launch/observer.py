@@ -9,11 +9,14 @@ from typing import Any
 
 from rankzero import contract
 from rankzero.config import LaunchConfig
+from rankzero.launch.pace import Straggler
 from rankzero.launch.protocol import Lead, RankBeat, Report, report_every
 from rankzero.launch.watchdog import Stall, Watchdog
 
 JUDGE_EVERY = 1.0
 """Seconds between two looks at all ranks; there may be thousands."""
+COMPARE_EVERY = 10.0
+"""Seconds between two comparisons of the ranks' speed."""
 SAVE_SHARE = 0.8
 """Of launch.saveTimeout; a save that takes more leaves too little room."""
 
@@ -29,8 +32,9 @@ class Observer:
         self._watchdog = Watchdog(
             launch.stall, launch.nodes * launch.procs_per_node, delay=2 * report_every(launch.nodes)
         )
+        self._straggler = Straggler(say)
         self._attempt = 0
-        self._judged = 0.0
+        self._judged = self._compared = 0.0
         self._warned = False
 
     @property
@@ -42,6 +46,7 @@ class Observer:
         """Another attempt opens."""
         self._attempt = attempt
         self._watchdog.forget()
+        self._straggler.forget()
 
     @property
     def has_heard(self) -> bool:
@@ -61,6 +66,9 @@ class Observer:
         if now - self._judged < JUDGE_EVERY:
             return None
         self._judged = now
+        if now - self._compared >= COMPARE_EVERY:
+            self._compared = now
+            self._straggler.judge(self.beats, now)
         return self._watchdog.verdict()
 
     def _check_time_to_save(self, lead: Lead) -> None:

@@ -83,8 +83,9 @@ class Start:
 class RankBeat:
     """One rank as its launcher sees it.
 
-    ``still`` is seconds since its last sign of progress, ``step_seconds`` the median of its last steps, ``process`` the
-    kernel's letter for the state of its process, empty where there is none.
+    ``still`` is seconds since its last sign of progress, ``step_seconds`` the median of its last steps, ``own_seconds``
+    that of its own part of them, ``process`` the kernel's letter for the state of its process, empty where there
+    is none.
     """
 
     rank: int
@@ -93,6 +94,7 @@ class RankBeat:
     step: int
     still: float
     step_seconds: float
+    own_seconds: float
     process: str
 
 

@@ -9,6 +9,7 @@ from rankzero.launch import ledger
 from rankzero.launch.coordinator import Coordinator
 from rankzero.launch.identity import Identity
 from rankzero.launch.member import Member
+from rankzero.launch.pace import pace
 
 
 def snapshot(identity: Identity, member: Member, coordinator: Coordinator | None) -> dict[str, Any]:
@@ -33,6 +34,8 @@ def snapshot(identity: Identity, member: Member, coordinator: Coordinator | None
 def _group(coordinator: Coordinator) -> dict[str, Any]:
     launch, records, progress = coordinator.launch, coordinator.records, coordinator.observer.progress
     spent = records.ledger(progress)
+    beats = coordinator.observer.beats
+    slowest = pace(beats)
     return {
         "state": coordinator.state,
         "attempt": coordinator.attempt,
@@ -40,7 +43,8 @@ def _group(coordinator: Coordinator) -> dict[str, Any]:
         "world_size": launch.nodes * launch.procs_per_node,
         "absent": coordinator.roster.absent(),
         "progress": progress,
-        "ranks": [dataclasses.asdict(beat) for beat in coordinator.observer.beats],
+        "ranks": [dataclasses.asdict(beat) for beat in beats],
+        "slowest": slowest.record() if slowest else None,
         "attempts": records.summary(progress),
         "time_s": spent,
         "lost_s": records.lost_by_cause(progress),

@@ -1,7 +1,7 @@
 """What a run says about itself while it runs: a heartbeat for the launcher, a line for people, metrics for later.
 
-Every rank beats into its node's memory (:mod:`rankzero.heartbeat`); rank 0 alone prints and appends to
-metrics.jsonl. A volume that refuses them is said once and ends no training.
+Every rank beats into its node's memory (:mod:`rankzero.heartbeat`) and looks at its own memory; rank 0 alone prints,
+appends to metrics.jsonl and reports to the trackers. Whatever refuses figures is said once and ends no training.
 """
 
 from __future__ import annotations
@@ -12,13 +12,24 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
 
 from rankzero import contract, heartbeat
+from rankzero.config import ProgressConfig
 from rankzero.files import finite, write_json
-from rankzero.heartbeat import Phase
+from rankzero.heartbeat import STEPPING, Phase
+from rankzero.train import flops, memory, speed
+from rankzero.train.phases import DeviceWait, Phases
+from rankzero.train.trackers import Trackers
 
 T = TypeVar("T")
+
+LOOK_AT_MEMORY_EVERY = 1000
+"""Steps between two looks for a leak, where an epoch is longer."""
 
 
 def state_dir() -> Path | None:
@@ -36,65 +47,113 @@ class Progress:
     """Counts optimizer steps of one rank. ``total_steps`` is the whole run's, ``resumed_from`` the step loaded.
 
     ``saves_on_stop`` tells the launcher that it is worth waiting for the script when a pod is being stopped.
+    ``settings`` are ``train.progress``. ``data_ranks`` is how many ranks read different samples, all of them unless the
+    model is split; ``flops_per_sample`` what one sample costs, forward and backward (:mod:`rankzero.train.flops`).
+    Raises :class:`ConfigError` on rank 0 where the settings ask for a package that is not there.
     """
 
     def __init__(
-        self, rank: int, *, total_steps: int, resumed_from: int, log_every: int, saves_on_stop: bool = False
+        self,
+        rank: int,
+        *,
+        total_steps: int,
+        resumed_from: int,
+        log_every: int,
+        saves_on_stop: bool = False,
+        settings: ProgressConfig | None = None,
+        data_ranks: int | None = None,
+        flops_per_sample: float = 0.0,
     ) -> None:
         self.rank = rank
         self.total_steps = total_steps
         self.log_every = log_every
         self.heartbeat = heartbeat.current()
-        self.heartbeat.begin(total_steps=total_steps, resumed_from=resumed_from, saves_on_stop=saves_on_stop)
+        settings, world_size = settings or ProgressConfig(), dist.get_world_size() if dist.is_initialized() else 1
+        self._data_ranks = world_size if data_ranks is None else data_ranks
         self._folder = state_dir()
         self._attempt = int(os.environ.get(contract.ENV_ATTEMPT, 1))
         self._first = resumed_from + 1
-        self._began = time.monotonic()
-        self._resumed_from = resumed_from
+        self._epoch, self._looked = -1, resumed_from
+        self._growth = {name: memory.Growth(f"{what} of rank {rank}") for name, what in MEMORY_OF.items()}
         self._complained = False
+        cuda = torch.cuda.is_available()
+        self._phases = Phases(self.heartbeat, DeviceWait(_timed_event) if cuda else None)
+        peak = settings.peak_tflops * 1e12 or (flops.peak(torch.cuda.get_device_name()) if cuda else 0.0)
+        self._speed = speed.Speed(
+            lambda: self.heartbeat.beat, flops_per_sample=flops_per_sample, peak=peak * world_size
+        )
+        self._trackers = (
+            Trackers(settings, self._folder, resumed_from=resumed_from) if self._folder and rank == 0 else None
+        )
+        self.heartbeat.begin(total_steps=total_steps, resumed_from=resumed_from, saves_on_stop=saves_on_stop)
+
+    def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Tell forward, backward and sync apart by hooks on ``model``, as the loop calls it, and on ``optimizer``."""
+        self._phases.watch(model, optimizer)
 
     def step(
-        self, step: int, *, epoch: int, loss: float, learning_rate: float, samples: int = 0, leaving: bool = False
+        self,
+        step: int,
+        *,
+        epoch: int,
+        loss: float,
+        learning_rate: float,
+        samples: int = 0,
+        tokens: int = 0,
+        leaving: bool = False,
+        **figures: float,
     ) -> None:
         """Report that optimizer step ``step`` (from 1) is done. Every rank calls it after each step.
 
-        ``samples`` are those that this rank used in it; ``leaving`` says that it is this attempt's last, so that it
-        is printed.
+        ``samples`` and ``tokens`` are those that this rank used in it; ``leaving`` says that it is this attempt's last,
+        so that it is printed. Further ``figures`` (a norm, an accuracy) go where the loss goes.
         """
-        self.heartbeat.step(step, epoch=epoch, loss=loss, samples=samples)
+        self.heartbeat.step(
+            step, epoch=epoch, loss=loss, samples=samples * self._data_ranks, waited=self._phases.waited()
+        )
+        self._speed.add(tokens * self._data_ranks)
+        if epoch != self._epoch or step - self._looked >= LOOK_AT_MEMORY_EVERY:
+            self._epoch, self._looked = epoch, step
+            self._look_for_leaks()
         noted = step in {self._first, self.total_steps} or leaving or step % self.log_every == 0
         if self.rank == 0 and noted:
-            self._log(step, epoch, loss, learning_rate, time.time())
+            self._log(step, epoch, {"loss": loss, "learning_rate": learning_rate, **figures})
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
         """``loader``, with the time spent waiting for it counted as data wait."""
         batches = iter(loader)
         while True:
-            with self.heartbeat.phase(Phase.DATA):
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    return
+            before = self.heartbeat.doing
+            self.heartbeat.enter(Phase.DATA)
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            finally:
+                # Between two micro-batches that was the sync of the one before, which is over.
+                self.heartbeat.enter(Phase.TRAINING if before in STEPPING else Phase(before))
             yield batch
 
-    def _log(self, step: int, epoch: int, loss: float, learning_rate: float, now: float) -> None:
-        rate = (step - self._resumed_from) / max(time.monotonic() - self._began, 1e-9)
+    def _look_for_leaks(self) -> None:
+        held = memory.usage()
+        for name, growth in self._growth.items():
+            if name in held and (warning := growth.mark(held[name])):
+                print(f"warning: {warning}", flush=True)
+
+    def _log(self, step: int, epoch: int, told: dict[str, float]) -> None:
+        fast, held = self._speed.look(), memory.usage()
+        figures = {**{name: finite(float(figure)) for name, figure in told.items()}, **fast, "memory": held}
         print(
-            f"step {step}/{self.total_steps}  epoch {epoch}  loss {loss:.4f}  lr {learning_rate:.3g}  "
-            f"{rate:.1f} steps/s",
+            f"step {step}/{self.total_steps}  epoch {epoch}  loss {told['loss']:.4f}  lr {told['learning_rate']:.3g}  "
+            f"{speed.sentence(fast)}".rstrip(),
             flush=True,
         )
         if self._folder is not None:
-            line = {
-                "time": now,
-                "attempt": self._attempt,
-                "step": step,
-                "epoch": epoch,
-                "loss": finite(loss),
-                "learning_rate": finite(learning_rate),
-            }
+            line = {"time": time.time(), "attempt": self._attempt, "step": step, "epoch": epoch, **figures}
             with self._best_effort(), (self._folder / contract.METRICS_FILE).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line, allow_nan=False) + "\n")
+        if self._trackers is not None:
+            self._trackers.log(step, {"epoch": float(epoch), **_flat(figures)})
 
     @contextmanager
     def _best_effort(self) -> Iterator[None]:
@@ -104,6 +163,25 @@ class Progress:
             if not self._complained:
                 self._complained = True
                 print(f"progress cannot be recorded ({error}); training goes on without", flush=True)
+
+
+def _timed_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+MEMORY_OF = {"host": "the memory", "allocated": "the GPU memory"}
+"""Figures of :func:`rankzero.train.memory.usage` that are looked at for leaks, and what they are."""
+
+
+def _flat(figures: dict[str, Any]) -> dict[str, float]:
+    """``{"memory": {"host": 1}}`` -> ``{"memory/host": 1.0}``; what is no number is left out."""
+    flat: dict[str, float] = {}
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}/{inner}": float(part) for inner, part in value.items()}
+        elif value is not None:
+            flat[name] = float(value)
+    return flat
 
 
 def report_result(**metrics: float) -> None:
