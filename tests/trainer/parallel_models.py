@@ -1,9 +1,7 @@
-"""What the tests of the parallel forms train: the example's GPT, and the mesh of the ranks that a test has."""
+"""What the tests of the parallel forms train: a tiny GPT, and the mesh of the ranks that a test has."""
 
 from __future__ import annotations
 
-import importlib.util
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,20 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from rankzero.config import TrainConfig, parse
 from rankzero.train.distributed import Ranks
 from rankzero.train.parallel import mesh as meshes
-from tests.launch.pods import REPO
 
 CONTEXT = 16
 MODEL = {"width": 16, "heads": 4, "blocks": 3, "context": CONTEXT}
-
-
-def example() -> ModuleType:
-    """examples/gpt.py as a module; scripts are no package."""
-    spec = importlib.util.spec_from_file_location("gpt_example", REPO / "trainer/examples/gpt.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def prepared(rank: int, settings: dict[str, Any], per_node: int = 2) -> tuple[TrainConfig, DeviceMesh]:

@@ -13,10 +13,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from rankzero.train.gpt import gpt, tensor_plan
 from rankzero.train.parallel.apply import parallelize
 from rankzero.train.parallel.mesh import data_ranks
 from rankzero.train.parallel.step import Step
-from tests.trainer.parallel_models import MODEL, batch, example, loss, prepared
+from tests.trainer.parallel_models import MODEL, batch, loss, prepared
 from tests.trainer.ranks import run
 
 STEPS, BATCH = 3, 8
@@ -28,10 +29,9 @@ def curve(rank: int, settings: dict[str, Any]) -> list[tuple[float, float]]:
     """Loss over all ranks and norm of the gradient in each step."""
     config, mesh = prepared(rank, settings)
     index, count = data_ranks(mesh)
-    gpt = example()
     # All take the weights of the first rank of their stage; those of the stages belong to one model.
     torch.manual_seed(0 if mesh["pipeline"].size() > 1 else rank)
-    model = parallelize(gpt.gpt(**MODEL).double(), mesh, config, plan=gpt.tensor_plan())
+    model = parallelize(gpt(**MODEL).double(), mesh, config, plan=tensor_plan())
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9)
     step = Step(model, optimizer, mesh, config, loss=loss)
     found, share = [], BATCH // count
@@ -49,7 +49,7 @@ def curve(rank: int, settings: dict[str, Any]) -> list[tuple[float, float]]:
 def alone() -> list[tuple[float, float]]:
     """What one process learns by a plain loop."""
     torch.manual_seed(0)
-    model = example().gpt(**MODEL).double()
+    model = gpt(**MODEL).double()
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=0.9)
     found = []
     for number in range(STEPS):

@@ -15,11 +15,12 @@ from torch.distributed.tensor.parallel import ColwiseParallel
 
 from rankzero.config import TrainConfig, parse
 from rankzero.errors import ConfigError
+from rankzero.train.gpt import gpt
 from rankzero.train.parallel.apply import parallelize
 from rankzero.train.parallel.blocks import block_types, blocks_of
 from rankzero.train.parallel.pipeline import Pipeline, cuts
 from rankzero.train.schedule import factor, scaled_learning_rate
-from tests.trainer.parallel_models import MODEL, example, prepared
+from tests.trainer.parallel_models import MODEL, prepared
 from tests.trainer.ranks import run
 
 
@@ -27,7 +28,7 @@ def refusal(rank: int, settings: dict[str, Any], model: str, plan: str) -> tuple
     """The message and the hint that every rank gets."""
     config, mesh = prepared(rank, settings)
     models: dict[str, Callable[[], nn.Module]] = {
-        "gpt": lambda: example().gpt(**MODEL),
+        "gpt": lambda: gpt(**MODEL),
         "layer": lambda: nn.Linear(6, 6),
         "sequence": lambda: nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 4)),
     }
@@ -87,7 +88,7 @@ def test_a_model_cannot_be_compiled_where_there_is_no_compiler(monkeypatch: pyte
 
 
 def test_blocks_are_what_a_model_repeats() -> None:
-    model = example().gpt(**MODEL)
+    model = gpt(**MODEL)
     assert [type(block).__name__ for block in blocks_of(model, block_types(model))] == ["Block"] * 3
     assert block_types(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))) == set()
 

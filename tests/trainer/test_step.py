@@ -11,11 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rankzero.errors import DivergedError
+from rankzero.train.gpt import gpt, tensor_plan
 from rankzero.train.parallel.apply import parallelize
 from rankzero.train.parallel.mesh import groups
 from rankzero.train.parallel.norm import local
 from rankzero.train.parallel.step import Finished, Step
-from tests.trainer.parallel_models import MODEL, batch, example, loss, prepared
+from tests.trainer.parallel_models import MODEL, batch, loss, prepared
 from tests.trainer.ranks import run
 
 FORMS = {"ddp": {}, "fsdp": {"parallel": {"strategy": "fsdp"}}}
@@ -136,11 +137,10 @@ def norm_without_scale(rank: int, settings: dict[str, Any]) -> float:
 
 
 def losses(rank: int, settings: dict[str, Any]) -> tuple[list[float], set[torch.dtype]]:
-    """Five losses of the example's GPT, and the types of its weights."""
+    """Five losses of the bundled GPT, and the types of its weights."""
     config, mesh = prepared(rank, settings)
-    gpt = example()
     torch.manual_seed(0)
-    model = parallelize(gpt.gpt(**MODEL), mesh, config, plan=gpt.tensor_plan())
+    model = parallelize(gpt(**MODEL), mesh, config, plan=tensor_plan())
     step = Step(model, torch.optim.AdamW(model.parameters(), 1e-2), mesh, config, loss=loss)
     found = []
     for number in range(5):

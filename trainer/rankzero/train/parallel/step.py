@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -49,8 +50,7 @@ class Step:
     """Gradients of ``accumulate`` micro-batches, synchronised once, clipped, and applied.
 
     A loop of its own writes ``with step.micro(): step.backward(loss)`` for each micro-batch; :meth:`run` does it for
-    a whole batch, and works with pipelines too. Then :meth:`finish`. ``scaler`` belongs into checkpoints, where it is
-    not None.
+    a whole batch, and works with pipelines too. Then :meth:`finish`.
     """
 
     def __init__(
@@ -74,6 +74,11 @@ class Step:
         self._done = 0
         self._skipped_in_a_row = 0
         self._is_first = True
+
+    @property
+    def state(self) -> dict[str, ShardedGradScaler]:
+        """What a checkpoint needs of it: ``checkpoints.track(..., **step.state)``."""
+        return {} if self.scaler is None else {"scaler": self.scaler}
 
     def run(self, inputs: Tensor, targets: Tensor) -> None:
         """Forward and backward passes of a step. Every rank calls it.
