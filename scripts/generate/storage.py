@@ -19,7 +19,7 @@ from scripts.generate.frame import (
 
 SUBPATH = r"^\.?[A-Za-z0-9_][-.A-Za-z0-9_]*(/\.?[A-Za-z0-9_][-.A-Za-z0-9_]*)*$"
 """Folder of a volume, without a `/` at either end."""
-FILE_NAME = r"^[-._A-Za-z0-9]{1,253}$"
+FILE_NAME = r"^\.?[-_A-Za-z0-9][-._A-Za-z0-9]{0,251}$"
 """Key of a ConfigMap."""
 URL = r"^[a-z][a-z0-9+.-]*://[^\s]+$"
 

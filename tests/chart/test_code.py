@@ -59,6 +59,21 @@ def test_a_script_on_disk_arrives_byte_for_byte(tmp_path: Path) -> None:
     assert kept["data"] == {"train.py": script.read_text()}
 
 
+@pytest.mark.parametrize(
+    "content", ["# \u8bad\u7ec3\n".encode("gbk"), b"\x93NUMPY\x01\x00", "\ufffe".encode()], ids=repr
+)
+def test_a_file_that_is_no_text_is_refused_and_not_kept_with_other_characters(content: bytes, tmp_path: Path) -> None:
+    """Helm's toYaml replaces what is no UTF-8 without a word, or leaves out all files at once."""
+    (tmp_path / "other").write_bytes(content)
+    (tmp_path / "plain").write_text("# \u8bad\u7ec3\n", encoding="utf-8")
+    extra = [
+        part for name in ("other", "plain") for part in ("--set-file", rf"code.files.{name}\.py={tmp_path / name}")
+    ]
+    assert refusals(minimal({"launch.script": "/workspace/plain.py"}), extra=extra) == [
+        "code.files[other.py] is no plain text in UTF-8: save it as such, or bring it by code.git, a claim or the image"
+    ]
+
+
 OTHERS: list[dict[str, Any]] = [
     {**FILES, "code.files": {"train.py": "print(2)\n", "model.py": "x = 1\n"}},
     {"code.configMap": "scripts"},
@@ -265,6 +280,7 @@ def test_code_just_inside_the_rules_is_accepted(changes: dict[str, Any]) -> None
     ("changes", "part"),
     [
         ({"code.files": {"a/b.py": ""}}, "at '/code/files': additional properties 'a/b.py' not allowed"),
+        ({"code.files": {"..": ""}}, "at '/code/files': additional properties '..' not allowed"),
         (git(repository="--upload-pack=x"), "at '/code/git/repository'"),
         (git(revision="-x"), "at '/code/git/revision'"),
         (git(revision="a..b x"), "at '/code/git/revision'"),

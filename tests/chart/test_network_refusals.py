@@ -144,6 +144,7 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
             ("HF_TOKEN", "x"),
             ("AWS_SECRET_ACCESS_KEY", "x"),
             ("WANDB_API_KEY", "x"),
+            ("http_proxy", "http://me:word@proxy.example.com:3128"),
             ("PASSWORD", "x"),
             ("HARMLESS", "hf_abcdefgh"),
             ("OTHER", "ghp_abcdefgh"),
@@ -294,6 +295,8 @@ ACCEPTED: list[dict[str, Any]] = [
     ),
     {"resources.gpuResource": "nvidia.com/mig-3g.40gb"},
     {"resources.gpuResource": "nvidia.com/gpu.shared"},
+    {"network.env": {"http_proxy": "http://proxy.example.com:3128", "DB": "pg://me:$(DB_PASSWORD)@db/a", "P": "a@b:1"}},
+    {"networkPolicy.ingress": [{"from": [{"ipBlock": {"cidr": c}} for c in ("0.0.0.0/0", "::/0", "2001:db8::/32")]}]},
     {"resources": {"memory": "8Gi", "hugepages": {"512Mi": "1Gi", "16Gi": "16Gi", "32Mi": "64Mi"}}},
     {"network.env": {"TOKENIZERS_PARALLELISM": "false", "HF_TOKEN_PATH": "/run/token", "KEY": "1", "HF_TOKEN": ""}},
     {"networkPolicy.egress": {"restricted": True}, "rbac.create": False},
@@ -326,7 +329,10 @@ MISSPELT: list[tuple[str, Any]] = [
     ("networkPolicy.ingress", [{"from": [{}]}]),
     ("networkPolicy.ingress", [{"ports": [{"port": 1, "protocol": "tcp"}]}]),
     ("networkPolicy.ingress", [{"ports": [{"endPort": 2}]}]),
-    ("networkPolicy.ingress", [{"from": [{"ipBlock": {"cidr": "10.0.0.1"}}]}]),
+    *(
+        ("networkPolicy.ingress", [{"from": [{"ipBlock": {"cidr": cidr}}]}])
+        for cidr in ("10.0.0.1", "10.0.0.0/33", "300.0.0.0/8", "10.0.0/8", "::/129", "a/8")
+    ),
     ("networkPolicy.ingress", [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}]),
 ]
 

@@ -219,6 +219,14 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "datasets[0].objectStorage.cacheSize is 1Gi but cachePath is /nvme, and a folder of the nodes has no bound: "
         "remove one of them",
     ),
+    *(
+        (
+            {f"objectStorage.{key}": url},
+            f"objectStorage.{key} holds a user name, password or key, which everybody who may read the release would "
+            "see: put them into a Secret and name that in objectStorage.secret",
+        )
+        for key, url in (("endpoint", "https://me:word@s3.example.com"), ("url", "s3://AKIA:word@bucket/team"))
+    ),
     (
         {"objectStorage.region": "eu-central-1", "network.env": {"AWS_REGION": "us-east-1"}},
         "network.env.AWS_REGION is set, as objectStorage sets it too: remove one of them",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rankzero.cluster.effects import REINSTALL, REINSTALL_LOSES, Change, Effect, effects
+from rankzero.cluster.effects import OTHER_PLACE, REINSTALL, REINSTALL_LOSES, Change, Effect, effects
 from scripts.generate import upgrades
 from tests.chart.rendering import Manifest, minimal, only, render
 
@@ -73,6 +73,21 @@ def test_a_claim_that_leaves_the_release_stays_when_it_is_kept_and_is_a_loss_whe
     other = {"checkpoints.existingClaim": "mine"}
     assert worst(other) is Effect.RESTART
     assert worst(other, {"checkpoints.keep": False}) is Effect.LOSS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"checkpoints.existingClaim": "mine"},
+        {"checkpoints.nfs": {"server": "nas", "path": "/checkpoints"}},
+        {"checkpoints.subPath": "team"},
+    ],
+)
+def test_a_run_whose_checkpoints_would_lie_elsewhere_is_told_that_it_begins_anew(change: dict[str, Any]) -> None:
+    """Nothing is lost and nothing fails: the days that were trained are merely not found."""
+    told = {one.advice for one in judged(change) if one.target == "StatefulSet mnist"}
+    assert OTHER_PLACE in told
+    assert OTHER_PLACE not in {one.advice for one in judged({"image.tag": "0.2.0"})}
 
 
 def test_other_settings_are_no_object_that_comes_or_goes() -> None:

@@ -18,6 +18,12 @@
 {{- if and (hasPrefix $folder $script) (not (hasKey . $name)) }}
 {{- $errors = append $errors (printf "launch.script is %s but code.files has %s: add the file, e.g. `--set-file code.files.%s=PATH`, or name one of these" $script (keys . | sortAlpha | join ", ") (replace "." "\\." $name)) }}
 {{- end }}
+{{- range $name, $content := . }}
+{{- /* Helm replaces other bytes, or leaves out the whole mapping, without a word. */}}
+{{- if or (not (toYaml $content)) (ne $content (toJson (dict "content" $content) | fromJson).content) }}
+{{- $errors = append $errors (printf "code.files[%s] is no plain text in UTF-8: save it as such, or bring it by code.git, a claim or the image" $name) }}
+{{- end }}
+{{- end }}
 {{- $size := 0 }}
 {{- range . }}{{ $size = add $size (len .) }}{{ end }}
 {{- if gt (int64 $size) 1000000 }}

@@ -6,7 +6,7 @@
 {{- range $variable, $value := .network.env }}
 {{- $named := regexMatch "(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|(API|ACCESS|SECRET_ACCESS|PRIVATE|SIGNING)_?KEY)$" $variable }}
 {{- $isOfText := regexMatch "(^|_)(BOS|EOS|PAD|UNK|SEP|CLS|MASK)_TOKEN$" $variable }}
-{{- $shaped := regexMatch "^(hf_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ|-----BEGIN )" $value }}
+{{- $shaped := regexMatch "^(hf_|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ|-----BEGIN |[A-Za-z][-+.A-Za-z0-9]*://[^/@]*:[^/@$][^/@]*@)" $value }}
 {{- if and $value (or (and $named (not $isOfText)) $shaped) }}
 {{- $errors = append $errors (printf "network.env.%s looks like a secret, which everybody would read in the release: put it into a Secret and refer to that, secretEnv.%s: {secret: NAME, key: KEY}" $variable $variable) }}
 {{- end }}

@@ -108,6 +108,11 @@
 {{- $_ := set $names .name $key }}
 {{- end }}
 
+{{- range $key := list "url" "endpoint" }}
+{{- if regexMatch "://[^/@]+@" (get $.Values.objectStorage $key) }}
+{{- $errors = append $errors (printf "objectStorage.%s holds a user name, password or key, which everybody who may read the release would see: put them into a Secret and name that in objectStorage.secret" $key) }}
+{{- end }}
+{{- end }}
 {{- range $variable := include "rankzero.objectStorageEnv" $ | fromYamlArray }}
 {{- range $key, $given := dict "network.env" $.Values.network.env "secretEnv" $.Values.secretEnv }}
 {{- if hasKey $given $variable.name }}

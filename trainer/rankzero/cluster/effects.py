@@ -50,6 +50,12 @@ REINSTALL_LOSES = (
 OTHER_CLAIM = (
     "leave the value as it was, or copy the checkpoints to a claim of your own and name it in checkpoints.existingClaim"
 )
+OTHER_PLACE = (
+    "the run goes on from what lies at the new place, so from step 0 where nothing does: copy its folder there "
+    "first to take the run along"
+)
+CHECKPOINTS = "[checkpoints]"
+"""In a path: the pods' volume with the checkpoints, or its mount."""
 STATEFUL_SET_MUTABLE = {
     "replicas",
     "ordinals",
@@ -135,7 +141,7 @@ def _stateful_set(path: str, _: Pair, reinstall: str) -> Verdict:
     if not path.startswith("spec."):
         return IN_PLACE
     if (part := _part(path)) in {"template", "replicas"}:
-        return Effect.RESTART, ""
+        return Effect.RESTART, OTHER_PLACE if CHECKPOINTS in path else ""
     return IN_PLACE if part in STATEFUL_SET_MUTABLE else (Effect.REFUSED, reinstall)
 
 
