@@ -69,6 +69,30 @@ def test_a_commit_and_a_tag_are_fetched_as_they_are(repository: Repository, tmp_
     assert (tmp_path / "b" / "train.py").read_text() == "print(2)"
 
 
+@pytest.mark.parametrize("revision", ["v1", ""])
+def test_a_repository_with_hashes_of_sha_256_is_fetched_too(tmp_path: Path, revision: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    git(source, "init", "--quiet", "--object-format=sha256")
+    newest = commit(source, "one")
+    git(source, "tag", "v1")
+    target = tmp_path / "code"
+    assert fetch.fetch(str(source), revision or newest, target, NONE) == newest
+    assert len(newest) == fetch.SHA256_DIGITS
+
+
+def test_what_a_killed_fetch_has_left_of_its_secret_is_removed(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trainer has the same /tmp."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / f"{fetch.PRIVATE}abc" / "key"
+    left.parent.mkdir()
+    left.write_text("secret")
+    fetch.fetch(repository.url, "v1", tmp_path / "code", NONE)
+    assert list(tmp_path.glob(f"{fetch.PRIVATE}*")) == []
+
+
 def test_a_commit_that_is_there_is_put_right_without_the_repository(repository: Repository, tmp_path: Path) -> None:
     """A node that restarts runs init containers again, over what they left, and perhaps before the network is up."""
     code = tmp_path / "code"

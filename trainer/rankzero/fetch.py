@@ -22,6 +22,7 @@ from rankzero.errors import ConfigError, PreflightError
 
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 """A full hash, SHA-1 or SHA-256."""
+SHA256_DIGITS = 64
 USERNAME, PASSWORD = "username", "password"
 """Keys of a Secret of type kubernetes.io/basic-auth."""
 SSH_KEY, KNOWN_HOSTS = "ssh-privatekey", "known_hosts"
@@ -33,9 +34,20 @@ HTTP_LIMITS = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=120")
 SSH_LIMITS = "-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
 SAID = 2000
 """Last characters of what git said that an error repeats."""
-PAUSES = (2.0, 5.0, 15.0)
-"""Seconds between tries to reach the repository: a pod's network may need a moment, and a Job's pod has one life."""
-FINAL = ("Authentication failed", "could not read Username", "Permission denied", "Host key verification failed")
+PAUSES = (2.0, 5.0, 15.0, 30.0, 60.0, 120.0, 120.0)
+"""Seconds between tries to reach the repository: a pod's network may need a moment, a server is away for minutes while
+it is upgraded, and all pods of a Job count against one limit."""
+PRIVATE = "rankzero-git-"
+"""Prefix of the folder that holds key or password meanwhile."""
+OTHER_FORMAT = "mismatched algorithms"
+"""What git says where the repository's hashes are SHA-256 and those of the folder SHA-1."""
+FINAL = (
+    OTHER_FORMAT,
+    "Authentication failed",
+    "could not read Username",
+    "Permission denied",
+    "Host key verification failed",
+)
 """What git says where another try would end the same."""
 
 
@@ -49,17 +61,27 @@ def fetch(repository: str, revision: str, folder: Path, credentials: Path) -> st
     reached.
     """
     if shutil.which("git") is None:
-        raise PreflightError("git is not in this image", hint="build it with trainer/Containerfile, which installs it")
+        raise PreflightError(
+            "git is not in this image", hint="build it on a base that has git, or that can install it by apt"
+        )
+    for left in Path(tempfile.gettempdir()).glob(f"{PRIVATE}*"):  # of a fetch that was killed: the trainer's /tmp too
+        shutil.rmtree(left)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="rankzero-git-") as private:
+    with tempfile.TemporaryDirectory(prefix=PRIVATE) as private:
         git = Git(folder, {**os.environ, **access(repository, credentials, Path(private))})
         is_commit = COMMIT.fullmatch(revision) is not None
         if is_commit and git.has(revision):
             with contextlib.suppress(PreflightError):
                 return _check_out(git, revision)
-        _empty(folder)
-        git.run("init", "--quiet")
-        _obtain(git, repository, revision if is_commit else f"refs/tags/{revision}")
+        wanted = revision if is_commit else f"refs/tags/{revision}"
+        try:
+            _begin(git, folder, "sha256" if is_commit and len(revision) == SHA256_DIGITS else "sha1")
+            _obtain(git, repository, wanted)
+        except PreflightError as error:
+            if OTHER_FORMAT not in error.message:
+                raise
+            _begin(git, folder, "sha256")
+            _obtain(git, repository, wanted)
         return _check_out(git, revision if is_commit else "FETCH_HEAD")
 
 
@@ -114,6 +136,12 @@ def _kill(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def _begin(git: Git, folder: Path, object_format: str) -> None:
+    """An empty repository."""
+    _empty(folder)
+    git.run("init", "--quiet", f"--object-format={object_format}")
+
+
 def _empty(folder: Path) -> None:
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
@@ -147,6 +175,7 @@ def _obtain(git: Git, repository: str, wanted: str) -> None:
                     f"cannot fetch {repository}: {error.message}",
                     hint="look at the address, at what the pod may reach, and at code.git.secret",
                 ) from error
+            print(f"rankzero: {error.message}; once more in {pause:g} s", flush=True)  # noqa: T201
             time.sleep(pause)
         else:
             return
