@@ -102,8 +102,11 @@ class Drill:
     power: Power = Power.API
     at: int = 25
     """Step at which ``disturb`` is called; 0: right after the installation."""
-    repeats: int = EVERY_STEPS
-    """Most steps that may be trained again: 0 where all ranks can save before they leave."""
+    repeats: int = 2 * EVERY_STEPS
+    """Most steps that may be trained again: 0 where all ranks can save before they leave.
+
+    The newest checkpoint may still be in writing; the next save waits for it, so it is never two.
+    """
     least_repeats: int = 0
     """Fewest steps that must be: more than 0 where the newest checkpoint cannot be the one to go on from."""
     ending: Ending = Ending()

@@ -61,6 +61,14 @@ def parser() -> argparse.ArgumentParser:
     command.add_arguments(pack)
     pack.set_defaults(run=command.run)
 
+    export = commands.add_parser("export", help="the weights of a checkpoint as one safetensors file")
+    export.add_argument(
+        "checkpoint", type=Path, help="its folder, or the state directory of a run: its newest good one"
+    )
+    export.add_argument("output", type=Path, help="the file to write")
+    export.add_argument("--part", default="model", help="as what the script tracks the module (default: %(default)s)")
+    export.set_defaults(run=_export)
+
     status = commands.add_parser("status", help="how a run is doing, or how it ended")
     status.add_argument("name", help="the Helm release")
     status.add_argument("-n", "--namespace", default="", help="default: the current context's")
@@ -93,6 +101,17 @@ def _fetch(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     commit = fetch.fetch(options.repository, options.revision, options.folder, options.credentials)
     print(f"rankzero: {options.revision} of {options.repository} is commit {commit}", flush=True)  # noqa: T201
+    return contract.EXIT_OK
+
+
+def _export(options: argparse.Namespace) -> int:
+    try:
+        from rankzero.train.checkpoint.export import export
+    except ImportError as error:
+        raise RankzeroError(
+            f"`rankzero export` needs the package {error.name}", hint="pip install 'rankzero[train]' torch"
+        ) from error
+    print(export(options.checkpoint, options.output, options.part), flush=True)  # noqa: T201
     return contract.EXIT_OK
 
 

@@ -16,7 +16,7 @@ DRILLS = (
         disturb=faults.damage_newest_checkpoint,
         causes=(KILLED_FROM_OUTSIDE,),
         pods=BOTH_KEPT,
-        repeats=2 * EVERY_STEPS,
+        repeats=3 * EVERY_STEPS,
         least_repeats=EVERY_STEPS,
         quick=True,
     ),

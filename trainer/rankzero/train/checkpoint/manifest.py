@@ -18,7 +18,7 @@ import torch
 
 import rankzero
 from rankzero import contract
-from rankzero.files import read_json, write_json
+from rankzero.files import finite, read_json, write_json
 
 FORMAT = 2
 """Of the files beside the manifest. 1 was one torch.save file for everything."""
@@ -52,7 +52,7 @@ def write(folder: Path, *, step: int, world_size: int, files: Files, settings: A
         "step": step,
         "world_size": world_size,
         "versions": {"rankzero": rankzero.__version__, "torch": torch.__version__},
-        "metric": metric,
+        "metric": None if metric is None else finite(metric),
         "settings": settings,
         "files": files,
     }

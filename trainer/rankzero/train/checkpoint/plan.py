@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from rankzero.train.checkpoint.peers import Peers
 class Plan:
     """What this rank writes.
 
-    What several ranks hold alike (DDP, the replicas of HSDP) is written by one of them, spread over them by size.
+    What several ranks hold alike (DDP, the replicas of HSDP) is written by one of them, spread over them by size. Of
+    what they only hold each for itself, such as the running means of a batch norm, the lowest rank's is written: DDP
+    gives its to the others before each forward pass.
     """
 
     form: list[Any]
@@ -61,8 +63,10 @@ def form_of(entries: Mapping[str, Any]) -> list[Any]:
     return form
 
 
-def agreed(before: Plan | None, entries: dict[str, Any], folder: Path, peers: Peers) -> Plan:
+def agreed(before: Plan | None, entries: dict[str, Any], stable: frozenset[str], folder: Path, peers: Peers) -> Plan:
     """The plan for ``entries``; ``before`` where it fits on all ranks. Every rank calls it.
+
+    Plain tensors that are not ``stable``, in that only an optimizer changes them, may differ between ranks.
 
     Raises ValueError on every rank where parts of a tensor overlap or are missing.
     """
@@ -71,7 +75,9 @@ def agreed(before: Plan | None, entries: dict[str, Any], folder: Path, peers: Pe
         return before
     planner, writer = Planner({}), FileSystemWriter(folder)
     planner.set_up_planner(entries, is_coordinator=peers.is_first)
-    plans = peers.gather(planner.create_local_plan())
+    loose = {name for name, value in entries.items() if name not in stable and not isinstance(value, DTensor)}
+    offers = peers.gather((planner.create_local_plan(), loose))
+    plans = _of_lowest_ranks(offers)
     metadata, problem = None, ""
     if peers.is_first:
         try:
@@ -83,3 +89,13 @@ def agreed(before: Plan | None, entries: dict[str, Any], folder: Path, peers: Pe
     if problem := peers.broadcast(problem):
         raise ValueError(problem)
     return Plan(form, planner.finish_plan(peers.scatter(plans)), metadata)
+
+
+def _of_lowest_ranks(offers: list[tuple[SavePlan, set[str]]]) -> list[SavePlan]:
+    """The plans of all ranks, each loose entry in the first one only that has it."""
+    seen: set[str] = set()
+    plans = []
+    for plan, loose in offers:
+        plans.append(replace(plan, items=[item for item in plan.items if item.index.fqn not in seen]))
+        seen |= loose
+    return plans
