@@ -125,7 +125,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, s
 
 def test_without_helm_the_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert said(capsys, "a", "b") == (1, "rankzero: helm is not on the PATH\n  fix: install Helm 3.13 or newer\n")
+    assert said(capsys, "a", "b") == (1, "rankzero: helm is not on the PATH\n  fix: install Helm 3.14 or newer\n")
 
 
 def test_helms_own_words_are_passed_on(
@@ -152,6 +152,21 @@ def test_a_helm_that_was_killed_in_the_middle_leaves_a_hint_at_the_way_out(
     assert status == 1
     assert words in text
     assert "`helm rollback` undoes a pending upgrade, `helm uninstall` a pending install" in text
+
+
+def test_a_release_of_which_only_the_history_is_left_is_not_compared_as_if_it_ran(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """`helm uninstall --keep-history`. Helm's answer, as Helm 4 gives it, from a script."""
+    answer = '[{"revision":1,"status":"superseded"},{"revision":2,"status":"uninstalled"}]'
+    (tmp_path / "helm").write_text(f"#!/bin/sh\necho '{answer}'\n", encoding="utf-8")
+    (tmp_path / "helm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    status, text = said(capsys, "mnist", "mnist-b")
+    assert (status, text) == (
+        1,
+        "rankzero: mnist is uninstalled\n  fix: name a revision of it, mnist@2 say\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rankzero import contract
 from rankzero.config import FabricConfig, LaunchConfig, RunConfig
 from rankzero.errors import PreflightError
 from rankzero.launch import fabric, node_profile, preflight
@@ -112,17 +113,17 @@ def test_a_fabric_that_is_required_and_missing_ends_the_pod_and_else_is_a_warnin
     assert first.startswith("NCCL will not use the fabric: this pod can open no RDMA device")
 
 
-def test_an_interface_that_the_pod_does_not_have_is_refused_with_those_that_it_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("has_profile", "who"), [(True, "this node's profile"), (False, "network.interface")])
+def test_an_interface_that_the_pod_does_not_have_is_refused_with_those_that_it_has_and_who_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_profile: bool, who: str
 ) -> None:
     """Known failure A18: NCCL and gloo find out when all ranks have started."""
     config = RunConfig(launch=LaunchConfig(script=str(SCRIPT)))
+    monkeypatch.setattr(contract, "NODE_PROFILE_FILE", str(SCRIPT if has_profile else tmp_path / "none"))
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     preflight.check(config, identity(tmp_path))
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo,eth77")
-    with pytest.raises(
-        PreflightError, match=r"network\.interface names eth77, which this pod does not have: it has lo"
-    ):
+    with pytest.raises(PreflightError, match=f"^{who} names eth77, which this pod does not have: it has lo"):
         preflight.check(config, identity(tmp_path))
 
 

@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         "diff",
         help="what differs between two releases, or what an upgrade would change",
         epilog=f"Exit status: {contract.EXIT_OK} nothing differs, {contract.EXIT_DIFFERENT} something does, "
-        f"{contract.EXIT_NOT_BY_UPGRADE} an upgrade would be refused, ignored or delete checkpoints, 1 an error.",
+        f"{contract.EXIT_NOT_BY_UPGRADE} an upgrade would be refused, ignored or delete checkpoints, else an error.",
     )
     diff.add_argument("first", metavar="RELEASE", help="RELEASE or RELEASE@REVISION")
     diff.add_argument("second", nargs="?", default="", help="another one; without it, the upgrade of the first")

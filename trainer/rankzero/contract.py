@@ -196,7 +196,7 @@ whole run has ended."""
 EXIT_REPLACE = 143
 """Stands for all of these in a PyTorchJob, whose operator replaces a pod for codes from 128 on only."""
 
-# --- Exit codes of `rankzero diff`, beside EXIT_OK for no difference and 1 for an error -------------------
+# --- Exit codes of `rankzero diff`, beside EXIT_OK for no difference; any other is an error -------------------
 
 EXIT_DIFFERENT = 3
 EXIT_NOT_BY_UPGRADE = 4

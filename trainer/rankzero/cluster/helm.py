@@ -21,6 +21,8 @@ WITHIN = 120.0
 
 DEPLOYED = "deployed"
 """What Helm calls the revision whose objects are in the cluster."""
+UNINSTALLED = "uninstalled"
+"""The last one of a release that was taken out with `--keep-history`."""
 
 Document = dict[str, Any]
 
@@ -70,6 +72,8 @@ def upgraded(name: str, namespace: str, chart: str, options: Sequence[str]) -> R
 def _deployed(name: str, namespace: str) -> int:
     """The revision that runs: not the newest one where that was refused. The newest where none runs."""
     history = json.loads(_helm("history", name, *_namespace(namespace), "--output", "json"))
+    if history[-1]["status"] == UNINSTALLED:
+        raise HelmError(f"{name} is uninstalled", hint=f"name a revision of it, {name}@{history[-1]['revision']} say")
     running = [one["revision"] for one in history if one["status"] == DEPLOYED]
     return int(max(running or [one["revision"] for one in history]))
 
@@ -104,7 +108,7 @@ def _helm(*words: str) -> str:
     try:
         done = subprocess.run(["helm", *words], capture_output=True, text=True, timeout=WITHIN, check=False)
     except FileNotFoundError as error:
-        raise HelmError("helm is not on the PATH", hint="install Helm 3.13 or newer") from error
+        raise HelmError("helm is not on the PATH", hint="install Helm 3.14 or newer") from error
     except subprocess.TimeoutExpired as error:
         raise HelmError(f"`helm {words[0]}` did not end within {WITHIN:g} s", hint="try `helm list`") from error
     if done.returncode:

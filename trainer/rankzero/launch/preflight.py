@@ -71,9 +71,11 @@ def _check_interfaces(asked: str) -> None:
     """Both NCCL and gloo would say only that they found no interface, after all ranks have started."""
     present = [name for _, name in socket.if_nameindex()]
     if missing := [name for name in asked.split(",") if name and name not in present]:
+        who, hint = "network.interface", "leave it empty: the launcher takes the interface that leads to rank 0"
+        if Path(contract.NODE_PROFILE_FILE).exists():
+            who, hint = "this node's profile", "run playbooks/site.yml again, or set network.fromNodeProfile to false"
         raise PreflightError(
-            f"network.interface names {', '.join(missing)}, which this pod does not have: it has {', '.join(present)}",
-            hint="leave network.interface empty: the launcher takes the interface that leads to rank 0",
+            f"{who} names {', '.join(missing)}, which this pod does not have: it has {', '.join(present)}", hint=hint
         )
 
 
