@@ -78,15 +78,23 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints, total_ste
     number = checkpoints.resume()
     stop = StopRequest(ranks)
     progress = Progress(
-        ranks.rank, total_steps=total_steps, resumed_from=number, log_every=config.log_every_steps, saves_on_stop=True
+        ranks.rank,
+        total_steps=total_steps,
+        resumed_from=number,
+        log_every=config.log_every_steps,
+        saves_on_stop=True,
+        settings=config.progress,
+        data_ranks=part[1],
     )
+    progress.watch(model, optimizer)
     last = float("nan")
     while number < total_steps:
         number += 1
         step.run(*windows(text, number, config.seed, size, part))
         done = step.finish()
         last, stopping = done.loss, stop.due(number)
-        progress.step(number, epoch=0, loss=last, learning_rate=done.learning_rate, samples=size, leaving=stopping)
+        told = {"loss": last, "learning_rate": done.learning_rate, "gradient_norm": done.norm}
+        progress.step(number, epoch=0, samples=size, tokens=size * CONTEXT, leaving=stopping, **told)
         if checkpoints.due(number) or stopping or number == total_steps:
             checkpoints.save(number, wait=stopping, final=number == total_steps)
         if stopping:  # a pod of the run is being stopped; the next attempt goes on from here
