@@ -23,13 +23,13 @@ TRAIN = {"backend": "gloo", "logEverySteps": 1, "checkpoint": {"everySteps": 10,
 """Faults strike a few milliseconds after a save; so that it counts, the loop waits for it."""
 
 
-def group(folder: Path, *arguments: str, nodes: int = 2) -> PodGroup:
-    """Pods that run the script with these arguments."""
+def group(folder: Path, *arguments: str, nodes: int = 2, **train: Any) -> PodGroup:
+    """Pods that run the script with these arguments, with the settings in ``TRAIN`` and ``train``."""
     folder.mkdir()
     pods = PodGroup(folder, nodes=nodes, procs=1, args=[])
     for pod in pods.pods:
         launch = {**pods.launch, "script": str(SCRIPT), "args": list(arguments), "statusPort": pod.status_port}
-        pod.config.write_text(yaml.safe_dump({"launch": launch, "train": TRAIN}))
+        pod.config.write_text(yaml.safe_dump({"launch": launch, "train": {**TRAIN, **train}}))
     return pods
 
 
@@ -64,6 +64,16 @@ def test_an_error_once_is_repeated_from_the_checkpoint_and_leaves_no_trace(
     assert "a drill made step 17 fail" in first["cause"]["reason"]
     assert first["last_step"] <= 16
     assert second["resumed_from"] == 10
+    assert pods.outcome()["result"] == result
+
+
+def test_an_error_with_sharded_state_leaves_no_trace_either(tmp_path: Path, result: dict[str, Any]) -> None:
+    """The mean of two ranks' gradients has the same bits whether they are reduced or reduce-scattered."""
+    pods = group(
+        tmp_path / "run", "--steps", "30", "--fail-at", "17", "--fail-rank", "1", parallel={"strategy": "fsdp"}
+    )
+    assert run(pods) == [0, 0]
+    assert pods.attempt(2)["resumed_from"] == 10
     assert pods.outcome()["result"] == result
 
 

@@ -20,13 +20,16 @@ import threading
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from rankzero import contract
 from rankzero.config import TrainConfig
 from rankzero.train import entry
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import Ranks, process_group
+from rankzero.train.parallel.apply import parallelize
+from rankzero.train.parallel.mesh import build, data_ranks
+from rankzero.train.parallel.step import Step
 from rankzero.train.progress import Progress, report_result
 from rankzero.train.schedule import scaled_learning_rate
 from rankzero.train.stopping import StopRequest
@@ -83,7 +86,7 @@ class Faults:
 def batch(config: TrainConfig, step: int, rank: int) -> tuple[Tensor, Tensor]:
     """Inputs (batch, FEATURES) and targets (batch, 1) of one rank in one step."""
     seed = (config.seed * 1_000_003 + step) * 1_000_003 + rank
-    inputs = torch.randn(config.batch_size, FEATURES, generator=torch.Generator().manual_seed(seed))
+    inputs = torch.randn(config.batch_size * config.accumulate, FEATURES, generator=torch.Generator().manual_seed(seed))
     return inputs, inputs.sin().mean(1, keepdim=True)
 
 
@@ -102,26 +105,28 @@ class Last:
 
 
 def weights_hash(model: nn.Module) -> int:
-    """A number that tells whether two models are equal bit for bit."""
+    """A number that tells whether two models are equal bit for bit. Every rank calls it, for its part of them."""
     digest = hashlib.sha256()
-    for weights in model.state_dict().values():
+    for weights in get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)).values():
+        assert isinstance(weights, Tensor)
         digest.update(weights.cpu().numpy().tobytes())
     return int.from_bytes(digest.digest()[:6], "big")  # what a JSON number holds exactly
 
 
 def train(config: TrainConfig, options: argparse.Namespace, ranks: Ranks, checkpoints: Checkpoints) -> None:
     """The whole run on one rank."""
-    torch.manual_seed(config.seed)  # the same start on every rank
-    plain = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 1)).to(ranks.device)
-    optimizer = torch.optim.SGD(plain.parameters(), scaled_learning_rate(config, ranks.world_size), momentum=0.9)
-    torch.manual_seed(config.seed + ranks.rank)  # dropout differs between ranks
+    mesh = build(config, ranks)
+    index, count = data_ranks(mesh)
+    plain = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 1))
+    model = parallelize(plain, mesh, config)
+    optimizer = torch.optim.SGD(model.parameters(), scaled_learning_rate(config, count), momentum=0.9)
+    trained = Step(model, optimizer, mesh, config, loss=F.mse_loss)
 
     last = Last()
-    checkpoints.track(model=plain, optimizer=optimizer, last=last)
+    checkpoints.track(model=model, optimizer=optimizer, last=last, **trained.state)
     step = checkpoints.resume()
     for group in optimizer.param_groups:  # a rate that was changed since counts from here on
-        group["lr"] = scaled_learning_rate(config, ranks.world_size)
-    model = DistributedDataParallel(plain, device_ids=[ranks.local_rank] if ranks.device.type == "cuda" else None)
+        group["lr"] = scaled_learning_rate(config, count)
     stop, faults = StopRequest(ranks), Faults(options, ranks.rank)
     progress = Progress(
         ranks.rank, total_steps=options.steps, resumed_from=step, log_every=config.log_every_steps, saves_on_stop=True
@@ -131,20 +136,17 @@ def train(config: TrainConfig, options: argparse.Namespace, ranks: Ranks, checkp
         step += 1
         threading.Event().wait(options.pace)  # where the clock is faked, time.sleep fails
         faults.strike(step)
-        inputs, targets = (tensor.to(ranks.device) for tensor in batch(config, step, ranks.rank))
-        optimizer.zero_grad()
-        error = F.mse_loss(model(inputs), targets)
-        error.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        last.loss = error.item()
-        stopping = stop.due(step)
-        progress.step(step, epoch=0, loss=last.loss, learning_rate=optimizer.param_groups[0]["lr"], leaving=stopping)
+        trained.run(*batch(config, step, index))
+        done = trained.finish()
+        last.loss, stopping = done.loss, stop.due(step)
+        progress.step(step, epoch=0, loss=last.loss, learning_rate=done.learning_rate, leaving=stopping)
         if checkpoints.due(step) or stopping or step == options.steps:
             checkpoints.save(step, wait=stopping, final=step == options.steps)
         if stopping:
             sys.exit(contract.EXIT_REQUEUE)
+    final = weights_hash(model)
     if ranks.is_first:
-        report_result(loss=last.loss, weights_hash=weights_hash(plain), steps=step)
+        report_result(loss=last.loss, weights_hash=final, steps=step)
 
 
 def main() -> None:

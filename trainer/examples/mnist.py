@@ -1,4 +1,4 @@
-"""Handwritten digits on any number of nodes: DDP, a small CNN, exact resume.
+"""Handwritten digits on any number of nodes: a small CNN, replicated or sharded, exact resume.
 
     rankzero launch                          in a pod of the chart
     torchrun --nproc-per-node 2 mnist.py     anywhere else
@@ -14,8 +14,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from rankzero import contract
@@ -24,13 +22,16 @@ from rankzero.heartbeat import Phase
 from rankzero.train import entry, idx
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import Ranks, process_group
+from rankzero.train.parallel.apply import parallelize
+from rankzero.train.parallel.mesh import build, data_ranks
+from rankzero.train.parallel.step import Step
 from rankzero.train.progress import Progress, phase, report_result
 from rankzero.train.sampling import EpochSampler
-from rankzero.train.schedule import scaled_learning_rate
+from rankzero.train.schedule import scaled_learning_rate, schedule
 from rankzero.train.stopping import StopRequest
 
 DEFAULT_DATA = Path(__file__).parent / "data"
-TEST_EVERY, WARM_UP_STEPS = 5, 50
+TEST_EVERY = 5
 
 
 def digits_model() -> nn.Module:
@@ -63,46 +64,45 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     """The whole run on one rank."""
     with phase(Phase.PREPARATION):
         training, test = load_digits(Path(config.data) if config.data else DEFAULT_DATA)
-    sampler = EpochSampler(len(training), ranks.rank, ranks.world_size, config.seed)
+    mesh = build(config, ranks)
+    sampler = EpochSampler(len(training), *data_ranks(mesh), config.seed)
+    size = config.batch_size * config.accumulate
     # A generator of its own: each pass of the loader draws a seed, which must not shift dropout after a resume.
-    loader = DataLoader(training, config.batch_size, sampler=sampler, drop_last=True, generator=torch.Generator())
-    total_steps = config.epochs * (steps_per_epoch := sampler.steps(config.batch_size))
+    loader = DataLoader(training, size, sampler=sampler, drop_last=True, generator=torch.Generator())
+    total_steps = config.epochs * (steps_per_epoch := sampler.steps(size))
 
-    torch.manual_seed(config.seed)  # the same start on every rank
-    plain = digits_model().to(ranks.device)
-    optimizer = torch.optim.SGD(plain.parameters(), scaled_learning_rate(config, ranks.world_size), momentum=0.9)
-    decay = CosineAnnealingLR(optimizer, max(total_steps - WARM_UP_STEPS, 1))
-    schedule = SequentialLR(optimizer, [LinearLR(optimizer, 0.1, total_iters=WARM_UP_STEPS), decay], [WARM_UP_STEPS])
-    torch.manual_seed(config.seed + ranks.rank)  # dropout differs between ranks
-
-    checkpoints.track(model=plain, optimizer=optimizer, schedule=schedule)
+    model = parallelize(digits_model(), mesh, config)
+    optimizer = torch.optim.SGD(model.parameters(), scaled_learning_rate(config, sampler.world_size), momentum=0.9)
+    rates = schedule(optimizer, config, total_steps)
+    trained = Step(model, optimizer, mesh, config, loss=F.cross_entropy, schedule=rates)
+    checkpoints.track(model=model, optimizer=optimizer, schedule=rates, **trained.state)
     step = checkpoints.resume()
-    model = DistributedDataParallel(plain, device_ids=[ranks.local_rank] if ranks.device.type == "cuda" else None)
     stop = StopRequest(ranks)
     progress = Progress(
         ranks.rank, total_steps=total_steps, resumed_from=step, log_every=config.log_every_steps, saves_on_stop=True
     )
     while step < total_steps:
         epoch, done = divmod(step, steps_per_epoch)
-        sampler.start(epoch, consumed=done * config.batch_size)
+        sampler.start(epoch, consumed=done * size)
         for images, labels in progress.batches(loader):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(images.to(ranks.device)), labels.to(ranks.device))
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            rate = float(schedule.get_last_lr()[0])
-            schedule.step()
+            trained.run(images, labels)
+            told = trained.finish()
             step += 1
             stopping = stop.due(step)
             progress.step(
-                step, epoch=epoch, loss=loss.item(), learning_rate=rate, samples=len(images), leaving=stopping
+                step,
+                epoch=epoch,
+                loss=told.loss,
+                learning_rate=told.learning_rate,
+                samples=len(images),
+                leaving=stopping,
             )
             if checkpoints.due(step) or stopping or step == total_steps:
                 checkpoints.save(step, wait=stopping, final=step == total_steps)
             if stopping:  # a pod of the run is being stopped; the next attempt goes on from here
                 sys.exit(contract.EXIT_REQUEUE)
     with phase(Phase.EVALUATION):
-        share = accuracy(plain, test, ranks)
+        share = accuracy(model, test, ranks)
     if ranks.is_first:
         print(f"test accuracy {share:.2%} on {len(test)} digits", flush=True)
         report_result(test_accuracy=share, steps=step)
@@ -110,7 +110,7 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
 
 def main() -> None:
     """Read the settings, join the group, train."""
-    config = entry.train_config(TrainConfig(epochs=3, learning_rate=0.01))
+    config = entry.train_config(TrainConfig(epochs=3, learning_rate=0.01, warmup_steps=50))
     with process_group(config) as ranks, Checkpoints.of_run(config) as checkpoints:
         train(config, ranks, checkpoints)
 
