@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 plain_torch.py         and as often as one likes
     rankzero launch                                    the same file in pods of the chart
 
-It keeps no checkpoint.
+It keeps no checkpoint. docs/own-script.md shows the lines that make it go on where it was.
 """
 
 import argparse
