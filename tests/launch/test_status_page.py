@@ -143,8 +143,8 @@ def test_the_rank_that_the_others_wait_for_is_named(make_group: MakeGroup) -> No
     """All have the same step time; what a rank needs without the wait for others tells them apart."""
     group = make_group("lag", "2", procs=2).start()
     own = [f"rankzero_rank_own_seconds[{rank}]" for rank in range(4)]
-    until(lambda: metrics(group.pods[0]).keys() >= {*own}, timeout=30, what="all ranks' own part of a step")
-    until(lambda: metrics(group.pods[0]).get(own[2], 0) >= 0.02, timeout=30, what="a few steps")
+    until(lambda: metrics(group.pods[0]).keys() >= {*own}, what="all ranks' own part of a step")
+    until(lambda: metrics(group.pods[0]).get(own[2], 0) >= 0.02, what="a few steps")
     slowest = group.pods[0].status()["group"]["slowest"]
     assert slowest["rank"] == 2
     assert slowest["said"].startswith("rank 2 needs 0.0")

@@ -28,7 +28,7 @@ def test_the_second_process_says_that_it_waits_and_goes_on_when_the_first_is_don
         )
         assert second.stdout
         assert second.stdout.readline() == "waiting\n"
-    assert second.communicate(timeout=30)[0] == "has it\n"
+    assert second.communicate(timeout=90)[0] == "has it\n"
 
 
 def test_a_free_lock_is_had_without_a_word(tmp_path: Path) -> None:
@@ -58,6 +58,6 @@ def test_programs_that_another_process_builds_are_not_built_a_second_time(
         second = threading.Thread(target=programs.build, args=("etcd",))
         second.start()
         target.mkdir()
-    second.join(timeout=30)
+    second.join(timeout=90)
     assert not second.is_alive()
     assert not calls.exists()

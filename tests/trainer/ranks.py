@@ -31,7 +31,7 @@ GRACE = 5.0
 """Seconds for the other ranks to end after one has failed; most of them wait for it in a collective, for ever."""
 
 
-def run(function: Callable[..., Any], world_size: int, *args: Any, timeout: float = 100) -> list[Any]:
+def run(function: Callable[..., Any], world_size: int, *args: Any, timeout: float = 250) -> list[Any]:
     """Call ``function(rank, *args)`` on every rank of a gloo group; returns what each returned, by rank.
 
     ``function`` stands at the top level of a module. Fails with the traceback of every rank that raised, the exit

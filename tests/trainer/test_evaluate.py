@@ -51,7 +51,7 @@ def train(rank: int, folder: str) -> list[float]:
 
 def evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=250, check=False
     )
 
 

@@ -39,7 +39,7 @@ def test_it_runs_as_a_program_and_under_torchrun(start: str) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO / "trainer")},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -33,7 +33,7 @@ def losses(output: str) -> list[str]:
 def by(*launcher: str, script: Path = SCRIPT, **more: str) -> list[str]:
     """What it says when another launcher starts it."""
     command, environment = [sys.executable, *launcher, str(script), *OPTIONS], {**ENVIRONMENT, **more}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=250)
     return losses(done.stdout)
 
 

@@ -170,7 +170,7 @@ def test_a_packing_that_is_killed_and_called_again_ends_in_the_same_bytes(tmp_pa
 
     assert run("undisturbed").wait(100) == 0
     with run("out") as process:
-        until(lambda: (tmp_path / "out/shard-000010.rz").exists(), timeout=60, what="ten shards")
+        until(lambda: (tmp_path / "out/shard-000010.rz").exists(), what="ten shards")
         process.send_signal(signal.SIGKILL)
     assert not (tmp_path / "out" / INDEX_FILE).exists()
     assert (tmp_path / "out" / JOURNAL_FILE).exists()

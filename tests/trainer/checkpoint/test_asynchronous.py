@@ -227,7 +227,7 @@ def test_an_error_ends_the_process_with_its_status_though_a_save_hangs(tmp_path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=250,
     )
     assert done.returncode == 1
     assert "DataError: a file is damaged" in done.stderr
