@@ -34,9 +34,10 @@ def hold(namespace: Namespace, base: Mapping[str, Any]) -> None:
 
 def _apply(namespace: Namespace, settings: Mapping[str, Any], *options: str) -> str:
     """Server-side, as Helm 4 does it; returns why the API refuses, empty where it does not."""
-    objects = upgrades.rendered(settings)
-    for one in (item for found in objects for item in [found, *found.get("items", [])]):
-        one["metadata"] = {**one.get("metadata", {}), "namespace": namespace.name}
+    rendered = upgrades.rendered(settings)
+    objects = [item for one in rendered for item in (one["items"] if one["kind"] == "List" else [one])]
+    for one in objects:
+        one["metadata"]["namespace"] = namespace.name
     done = subprocess.run(
         ["kubectl", "apply", "--server-side", "--filename", "-", *options],
         env=surroundings.environment(),

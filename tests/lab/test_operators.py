@@ -17,7 +17,7 @@ from rankzero.cluster.status import collect
 from scripts.lab import kube, trainer_image
 from scripts.lab.operators import install as operators
 from scripts.stages import Stages
-from tests.lab import releases
+from tests.lab import judgements, releases
 from tests.lab.conftest import Namespace, pod
 from tests.waiting import until
 
@@ -117,6 +117,32 @@ def test_a_bug_fails_the_run_without_a_new_pod(namespace: Namespace, kind: Kind,
     document = collect(run)
     assert document["state"] == "failed"
     assert "the same error at the same step twice" in document["outcome"]["reason"]
+
+
+def test_the_api_refuses_what_the_guide_says_is_refused_and_nothing_else(namespace: Namespace, kind: Kind) -> None:
+    """Known failure A13."""
+    judgements.hold(namespace, {"workload.kind": kind.name})
+
+
+def test_an_upgrade_is_not_taken_up_by_running_pods(namespace: Namespace, kind: Kind, image: str) -> None:
+    """What `rankzero diff` says of it: the pods stay, and train on as they were installed."""
+    steps = ("--pace", "0.1", "--steps", "40")
+    run = start(namespace, kind, image, "--steps", "40")
+    before = until(lambda: both(run), timeout=ENDS_WITHIN, what="both pods")
+    launch = {"args": [*steps], "heartbeatTimeout": 90}
+    releases.upgrade(
+        namespace,
+        "train",
+        image,
+        "experiments/drill.yaml",
+        workload={"kind": kind.name},
+        procsPerNode=2,
+        launch=launch,
+    )
+    until(lambda: kind.done in conditions(namespace, kind), timeout=ENDS_WITHIN, what=f"a {kind.name} {kind.done}")
+    assert {pod.uid for pod in run.pods()} == before
+    document = collect(run)
+    assert (document["state"], len(document["outcome"]["attempts"])) == ("succeeded", 1)
 
 
 def test_an_operator_that_is_taken_out_takes_the_objects_of_its_kinds_along(namespace: Namespace) -> None:
