@@ -258,6 +258,34 @@ class ProgressConfig:
 
 
 @dataclass(frozen=True)
+class DataLoaderConfig:
+    """How the loader of ``rankzero.train.data`` reads."""
+
+    workers: int = bounded(
+        2, minimum=0, maximum=256, doc="Processes of each rank that read ahead; 0 reads in the training process."
+    )
+    prefetch: int = bounded(2, minimum=1, maximum=1024, doc="Batches that each of them has ready.")
+    shuffle: bool = bounded(True, doc="Read in a new order each epoch, which follows from train.seed.")
+    window: int = bounded(
+        8, minimum=1, maximum=65536, doc="Shards whose samples are mixed; more mix better and need more cache."
+    )
+    drop_last: bool = bounded(False, doc="Leave out the samples at the end of an epoch that fill no whole batch.")
+    max_bad_samples: int = bounded(
+        0, minimum=0, maximum=LARGEST_EXACT, doc="Damaged samples that each rank leaves out, and says, before it fails."
+    )
+    cache: str = bounded(
+        "",
+        doc="Folder on the node's disk to read through; empty means none for folders, the mountPath for a data set in "
+        "object storage, and /tmp/cache/data for other URLs.",
+    )
+    cache_size: float = bounded(
+        0.0,
+        minimum=0,
+        doc="GiB that the cache may hold; 0 means 90 % of the data set's cacheSize, else of what the disk has.",
+    )
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """What a training script reads through :func:`load`."""
 
@@ -278,7 +306,14 @@ class TrainConfig:
     warmup_steps: int = bounded(0, minimum=0, doc="Steps in which the learning rate grows to its full height.")
     lr_decay: Literal["none", "cosine"] = bounded("cosine", doc="How it falls to 0 at the last step after that.")
     log_every_steps: int = bounded(10, minimum=1, doc="Steps between two progress lines of rank 0.")
-    data: str = bounded("", doc="Path of the training data; empty means the script's own default.")
+    data: str = bounded(
+        "",
+        doc="Training data: a folder, a URL such as `s3://bucket/folder`, or the mountPath of one of `datasets`, in "
+        "object storage too; empty means the script's own default.",
+    )
+    data_loader: DataLoaderConfig = field(
+        default_factory=DataLoaderConfig, metadata={"doc": "How packed data is read; see docs/data.md."}
+    )
     parallel: ParallelConfig = field(
         default_factory=ParallelConfig, metadata={"doc": "How the model and the data are spread over the ranks."}
     )

@@ -58,7 +58,7 @@ CHART_ENV = (
 ENV_OBJECT_STORAGE_URL = "RANKZERO_OBJECT_STORAGE_URL"
 """Where a script may keep what it likes."""
 ENV_DATASETS = "RANKZERO_DATASETS"
-"""JSON: for each dataset in object storage its ``url`` and ``cache``, a folder of the pod."""
+"""JSON: for each dataset in object storage its ``url``, ``cache`` (a folder of the pod) and, if bounded, ``size``."""
 CACHE_PATH = "/tmp/cache"  # noqa: S108 -- a mount of the pod
 """Where the image keeps caches, and the chart mounts a volume for them."""
 

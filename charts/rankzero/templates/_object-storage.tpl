@@ -37,7 +37,11 @@ library does not read them. Takes the chart's root context.
 {{- $remote := dict }}
 {{- range .Values.datasets }}
 {{- if .objectStorage }}
-{{- $_ := set $remote .name (dict "url" .objectStorage.url "cache" .mountPath) }}
+{{- $entry := dict "url" .objectStorage.url "cache" .mountPath }}
+{{- with .objectStorage.cacheSize }}
+{{- $_ := set $entry "size" . }}
+{{- end }}
+{{- $_ := set $remote .name $entry }}
 {{- end }}
 {{- end }}
 {{- toJson $remote }}

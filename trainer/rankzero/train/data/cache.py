@@ -129,6 +129,13 @@ class Cache:
             ) from error
 
 
+def room(folder: Path) -> int:
+    """Bytes that the disk of ``folder`` has for it: what is free, and what it holds already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = sum(path.stat().st_size for path in folder.glob("*/*") if path.is_file())
+    return shutil.disk_usage(folder).free + held
+
+
 def verify(path: str, raw: bytes, shard: Shard) -> None:
     """Raises :class:`BadSampleError` where these are not the bytes that were packed."""
     if len(raw) != shard.bytes:

@@ -9,6 +9,7 @@ while data.epoch < epochs:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sized
 from typing import Any
 
@@ -20,6 +21,7 @@ from rankzero.train.data.batches import Batches, Collate, Read
 from rankzero.train.data.dataset import ShardedDataset
 from rankzero.train.data.order import Order
 from rankzero.train.data.position import Position
+from rankzero.train.data.prefetch import Prefetcher
 from rankzero.train.data.split import Span
 
 WINDOW = 8
@@ -71,7 +73,15 @@ class Loader:
         self._max_bad = max_bad
         self.bad = 0
         """Damaged samples that this rank has left out."""
-        self._position = Position(order, rank, ranks, batch_size=batch_size, drop_last=drop_last, seed=seed, ahead=None)
+        self._position = Position(
+            order,
+            rank,
+            ranks,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            seed=seed,
+            ahead=_prefetcher(dataset, window),
+        )
         self._loader: DataLoader[Any] = DataLoader(
             Batches(dataset, collate, skip=max_bad > 0),
             batch_size=None,
@@ -137,6 +147,23 @@ class Loader:
             return read.batch
         finally:
             del read  # an error that refers to itself would keep the workers alive (see Position)
+
+
+def _prefetcher(dataset: Any, window: int) -> Prefetcher | None:
+    """None where nothing is fetched. Raises :class:`ConfigError` for a cache smaller than what is read at once."""
+    if not isinstance(dataset, ShardedDataset) or dataset.cache is None:
+        return None
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    needed = 2 * window * ranks * max(shard.bytes for shard in dataset.index.shards)
+    wanted = min(needed, sum(shard.bytes for shard in dataset.index.shards))
+    if dataset.cache.limit and dataset.cache.limit < wanted:
+        raise ConfigError(
+            f"the cache {dataset.cache.folder} may hold {dataset.cache.limit} bytes; {ranks} ranks of this node that "
+            f"mix {window} shards and fetch as many ahead need {wanted}",
+            hint="raise train.dataLoader.cacheSize or the data set's cacheSize, lower train.dataLoader.window, or pack "
+            "into smaller shards",
+        )
+    return Prefetcher(dataset.fetch)
 
 
 def _as_it_is(read: Any) -> Any:

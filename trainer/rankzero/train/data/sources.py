@@ -87,7 +87,8 @@ class Source:
             raise FileNotFoundError(f"{self.path(name)}: no such file")
         if done.returncode != 0:
             message, _, hint = done.stderr.decode(errors="replace").strip().partition("\n  fix: ")
-            raise DataError(message[-1000:], hint=hint)
+            ended = f"cannot use {self.path(name)}: the process that reads it ended with {done.returncode}"
+            raise DataError(message[-1000:] or ended, hint=hint)
         return done.stdout
 
 
@@ -108,17 +109,23 @@ def _file_system(protocol: str, url: str) -> Any:
         raise ConfigError(f"{url}: {error}", hint="a path, or a URL such as s3://bucket/folder") from error
     plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
     store: Any = FsspecStore  # its overloads want the protocol as a literal
-    return store(protocol, client_options={"allow_http": True} if plain else None)
+    # Not one from a cache: credentials in the environment may have changed.
+    return store(protocol, client_options={"allow_http": True} if plain else None, skip_instance_cache=True)
 
 
 def _main() -> None:
     url, name = sys.argv[1:]
+    status = 0
     try:
         sys.stdout.buffer.write(Source(url).read(name))
+        sys.stdout.flush()
     except FileNotFoundError:
-        sys.exit(_ABSENT)
+        status = _ABSENT
     except (ConfigError, DataError) as error:
-        sys.exit(str(error))
+        sys.stderr.write(str(error))
+        sys.stderr.flush()
+        status = 1
+    os._exit(status)  # the end of the interpreter is not safe from the client's threads
 
 
 if __name__ == "__main__":
