@@ -97,3 +97,12 @@ def test_a_form_of_parallelism_learns_what_one_process_learns(form: str, alone: 
     world_size, settings = FORMS[form]
     for found in run(curve, world_size, {"clipNorm": CLIP, **settings}):
         assert found == [pytest.approx(step, rel=TOLERANCE) for step in alone]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_compiled_model_learns_the_same(alone: list[tuple[float, float]]) -> None:
+    """Compilation takes a minute or two where nothing is cached."""
+    settings = {"parallel": {"strategy": "fsdp"}, "compile": True, "activationCheckpointing": "selective"}
+    for found in run(curve, 2, {"clipNorm": CLIP, **settings}, timeout=500):
+        assert found == [pytest.approx(step, rel=TOLERANCE) for step in alone]
