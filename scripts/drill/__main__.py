@@ -82,7 +82,7 @@ def in_order(wanted: list[Drill], ground: Ground) -> list[Drill]:
 
 def run(drill: Drill, ground: Ground, stages: Stages, *, keep: bool = False) -> Verdict:
     """One drill; whatever keeps it from taking place is a shortfall, so that the others still run."""
-    undisturbed = None if drill is UNDISTURBED else Evidence.read(evidence_folder(UNDISTURBED, ground))
+    undisturbed = None if drill.name == UNDISTURBED.name else Evidence.read(evidence_folder(UNDISTURBED, ground))
     with stages(f"Drill {drill.name}"):
         try:
             verdict = perform(drill, ground, undisturbed, stages)

@@ -143,7 +143,7 @@ def test_in_check_mode_gpus_without_a_plugin_are_phantoms_and_nothing_is_deploye
 
 
 def test_a_handler_that_the_runtime_does_not_have_is_named(stage: Stage) -> None:
-    status, found = stage.state(device_plugin_runtime_class=stage.name, device_plugin_timeout=10)
+    status, found = stage.state(device_plugin_runtime_class=stage.name, device_plugin_timeout=20)
     kube.kubectl("delete", "runtimeclass", stage.name)
 
     assert status == "failed"
@@ -176,7 +176,7 @@ def test_a_lost_card_is_found_though_the_plugin_is_well(stage: Stage) -> None:
 
 
 def test_less_than_the_hardware_comes_to_is_no_success(stage: Stage) -> None:
-    status, found = stage.state(device_plugin_time_slicing=2, device_plugin_timeout=5)
+    status, found = stage.state(device_plugin_time_slicing=2, device_plugin_timeout=20)
 
     assert status == "failed"
     assert found == [f"The node offers {GPUS} {contract.GPU_RESOURCE}; its hardware comes to {2 * GPUS}."]

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,17 @@ from tests.waiting import until
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800, func_only=True)]
 
 GONE_WITHIN = 300.0
+SLOWER = 5
+"""Times the drills' own limits, which are for a machine without other work; the guide has what was measured there."""
+
+
+def patient(drill: Drill) -> Drill:
+    """The drill with more time; and where a network is away for less than a heartbeat's limit, with a higher limit."""
+    within = SLOWER * drill.within
+    if drill.name != "network-cut-short":
+        return replace(drill, within=within)
+    return replace(drill, within=within, values={"launch": {"heartbeatTimeout": 60}})
+
 
 CASES = [
     pytest.param(drill, id=drill.name, marks=() if drill.quick else pytest.mark.long)
@@ -38,13 +50,13 @@ CASES = [
 def ground(lab: None) -> Ground:  # noqa: ARG001
     """The local cluster with an image of the present code, on which a run without a drill has ended well."""
     found = grounds.local(Stages(), "", ())
-    assert run(UNDISTURBED, found, Stages()).shortfalls == ()
+    assert run(patient(UNDISTURBED), found, Stages()).shortfalls == ()
     return found
 
 
 @pytest.mark.parametrize("drill", CASES)
 def test_drill(drill: Drill, ground: Ground) -> None:
-    verdict = run(drill, ground, Stages())
+    verdict = run(patient(drill), ground, Stages())
     assert verdict.shortfalls == ()
     until(lambda: not leftovers.found(ground), timeout=GONE_WITHIN, what="the removal of what the drill made")
 

@@ -34,11 +34,13 @@ QUEUE = "train"
 @pytest.fixture(scope="module")
 def free_gpus(lab: None) -> Iterator[None]:  # noqa: ARG001
     """As the module says; no other test's pods ask for this resource."""
-    for node, free in zip(WORKERS, FREE, strict=True):
-        gpus.offer(node, GPU, free)
-    yield
-    for node in WORKERS:
-        gpus.offer(node, GPU, None)
+    try:
+        for node, free in zip(WORKERS, FREE, strict=True):
+            gpus.offer(node, GPU, free)
+        yield
+    finally:
+        for node in WORKERS:
+            gpus.offer(node, GPU, None)
 
 
 def values(gpus: int, kind: str, scheduling: Mapping[str, object]) -> dict[str, Any]:

@@ -27,12 +27,14 @@ def urgent(lab: None) -> Iterator[str]:  # noqa: ARG001
     """A PriorityClass above all others, and a GPU on each worker to be fought for."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     kube.kubectl("create", "priorityclass", name, "--value=100")
-    for node in WORKERS:
-        gpus.offer(node, GPU, 1)
-    yield name
-    for node in WORKERS:
-        gpus.offer(node, GPU, None)
-    kube.kubectl("delete", "priorityclass", name)
+    try:
+        for node in WORKERS:
+            gpus.offer(node, GPU, 1)
+        yield name
+    finally:
+        for node in WORKERS:
+            gpus.offer(node, GPU, None)
+        kube.kubectl("delete", "priorityclass", name)
 
 
 def install(namespace: Namespace, release: str, nodes: int, priority: str = "") -> None:
