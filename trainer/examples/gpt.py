@@ -77,14 +77,8 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints, total_ste
     checkpoints.track(model=model, optimizer=optimizer, schedule=rates, **step.state)
     number = checkpoints.resume()
     stop = StopRequest(ranks)
-    progress = Progress(
-        ranks.rank,
-        total_steps=total_steps,
-        resumed_from=number,
-        log_every=config.log_every_steps,
-        saves_on_stop=True,
-        settings=config.progress,
-        data_ranks=part[1],
+    progress = Progress.of_run(
+        config, ranks, total_steps=total_steps, resumed_from=number, saves_on_stop=True, data_ranks=part[1]
     )
     progress.watch(model, optimizer)
     last = float("nan")

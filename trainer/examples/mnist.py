@@ -78,24 +78,20 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     checkpoints.track(model=model, optimizer=optimizer, schedule=rates, **trained.state)
     step = checkpoints.resume()
     stop = StopRequest(ranks)
-    progress = Progress(
-        ranks.rank, total_steps=total_steps, resumed_from=step, log_every=config.log_every_steps, saves_on_stop=True
+    progress = Progress.of_run(
+        config, ranks, total_steps=total_steps, resumed_from=step, saves_on_stop=True, data_ranks=sampler.world_size
     )
+    progress.watch(model, optimizer)
     while step < total_steps:
         epoch, done = divmod(step, steps_per_epoch)
         sampler.start(epoch, consumed=done * size)
         for images, labels in progress.batches(loader):
             trained.run(images, labels)
-            told = trained.finish()
+            one = trained.finish()
             step += 1
             stopping = stop.due(step)
             progress.step(
-                step,
-                epoch=epoch,
-                loss=told.loss,
-                learning_rate=told.learning_rate,
-                samples=len(images),
-                leaving=stopping,
+                step, epoch=epoch, loss=one.loss, learning_rate=one.learning_rate, samples=len(images), leaving=stopping
             )
             if checkpoints.due(step) or stopping or step == total_steps:
                 checkpoints.save(step, wait=stopping, final=step == total_steps)

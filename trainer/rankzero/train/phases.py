@@ -74,7 +74,7 @@ class Phases:
     def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         """``model`` is what the loop calls: DDP's wrapper, the compiled one."""
         model.register_forward_pre_hook(self._forward)
-        model.register_forward_hook(self._forward_done)
+        model.register_forward_hook(self._forward_done, prepend=True)  # its own output, before FSDP's hook casts it
         if optimizer is not None:
             optimizer.register_step_pre_hook(self._stepping)
 
@@ -100,7 +100,7 @@ class Phases:
 
     def _backward(self, _gradient: Tensor) -> None:
         if self._enter(Phase.BACKWARD):
-            # DDP and FSDP ask for the same, to wait there for what they have sent, but later: ours comes first.
+            # DDP asks for the same, to wait there for what it has sent, but later: ours comes first.
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_done)
 
     def _backward_done(self) -> None:

@@ -19,10 +19,11 @@ import torch.distributed as dist
 from torch import nn
 
 from rankzero import contract, heartbeat
-from rankzero.config import ProgressConfig
+from rankzero.config import ProgressConfig, TrainConfig
 from rankzero.files import finite, write_json
 from rankzero.heartbeat import STEPPING, Phase
 from rankzero.train import flops, memory, speed
+from rankzero.train.distributed import Ranks
 from rankzero.train.phases import DeviceWait, Phases
 from rankzero.train.trackers import Trackers
 
@@ -86,6 +87,30 @@ class Progress:
             Trackers(settings, self._folder, resumed_from=resumed_from) if self._folder and rank == 0 else None
         )
         self.heartbeat.begin(total_steps=total_steps, resumed_from=resumed_from, saves_on_stop=saves_on_stop)
+
+    @classmethod
+    def of_run(
+        cls,
+        config: TrainConfig,
+        ranks: Ranks,
+        *,
+        total_steps: int,
+        resumed_from: int,
+        saves_on_stop: bool = False,
+        data_ranks: int | None = None,
+        flops_per_sample: float = 0.0,
+    ) -> Progress:
+        """As the run's settings say. Every rank calls it."""
+        return cls(
+            ranks.rank,
+            total_steps=total_steps,
+            resumed_from=resumed_from,
+            log_every=config.log_every_steps,
+            saves_on_stop=saves_on_stop,
+            settings=config.progress,
+            data_ranks=data_ranks,
+            flops_per_sample=flops_per_sample,
+        )
 
     def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Tell forward, backward and sync apart by hooks on ``model``, as the loop calls it, and on ``optimizer``."""
