@@ -11,7 +11,7 @@ from rankzero import contract
 from rankzero.cluster.run import Run
 from rankzero.cluster.status import collect, lines
 from rankzero.errors import ClusterError
-from tests.cluster.fake_api import EVENTS, NAME, NAMESPACE, PODS, STATUS_PORT, FakeApi, outcome, serve
+from tests.cluster.fake_api import NAME, NAMESPACE, PODS, STATUS_PORT, FakeApi, outcome, serve
 
 GROUPS = {
     "Job": "/apis/batch/v1/namespaces/team/jobs/mnist",
@@ -140,11 +140,18 @@ def test_who_may_not_read_the_operators_kinds_is_told_that_there_is_no_run(api: 
         collected(api)
 
 
-def test_a_pod_that_failed_says_with_which_status(api: FakeApi) -> None:
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [([], "Error with status 69: it has failed"), ([(150, outcome("failed"))], "Error with status 69")],
+)
+def test_a_pod_that_failed_says_with_which_status_and_why_unless_the_run_says_it(
+    api: FakeApi, events: list[tuple[float, Any]], said: str
+) -> None:
     put(api, "Job")
     put_rank0(api, "Job", "a", phases=("Failed",))
-    ended = {"terminated": {"exitCode": 69, "reason": "Error"}}
+    message = "it has failed\nTraceback (most recent call last):"
+    ended = {"terminated": {"exitCode": 69, "reason": "Error", "message": message}}
     container = {"name": "x", "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
     api.answers[PODS][1]["items"][0]["status"]["containerStatuses"] = [container]
-    api.answers[EVENTS] = (200, {"items": []})
-    assert "  a  Failed  no node yet  Error with status 69" in lines(collected(api))
+    api.put_events(*events)
+    assert f"  a  Failed  no node yet  {said}" in lines(collected(api))

@@ -121,7 +121,8 @@ def lines(document: dict[str, Any]) -> list[str]:
     elif document["waiting_for"]:
         said.append(f"  {document['waiting_for']}")
     for pod in document["pods"]:
-        said.append(f"  {pod['name']}  {pod['phase']}  {pod['node'] or 'no node yet'}  {pod['trouble']}".rstrip())
+        trouble = pod["trouble"].removesuffix(f": {outcome['reason']}" if outcome else "")  # which stands above
+        said.append(f"  {pod['name']}  {pod['phase']}  {pod['node'] or 'no node yet'}  {trouble}".rstrip())
     said += [f"  {one}" for one in document["obstacles"]]
     if earlier := (outcome or {}).get("earlier_attempts"):
         causes = ", ".join(f"{count} {kind}" for kind, count in earlier.items())
