@@ -61,15 +61,19 @@ def fingerprint(launch: LaunchConfig) -> str:
 
 def _python_files(folder: Path, most: int | None = None) -> Iterator[Path]:
     """In an order that depends on names only, those nearer to the top first; none of a folder with ``most`` entries."""
-    entries = sorted(itertools.islice(folder.iterdir(), most))
-    if len(entries) == most:
-        return
-    files = [path for path in entries if path.suffix == ".py" and path.is_file()]
-    yield from files
-    if files:
-        for path in entries:
-            if not path.name.startswith(".") and path.is_dir() and not path.is_symlink():
-                yield from _python_files(path, MOST_ENTRIES)
+    files, below = [], []
+    with os.scandir(folder) as entries:  # of a million names only what is wanted is kept
+        for count, entry in enumerate(entries, 1):
+            if count == most:
+                return
+            if entry.name.endswith(".py") and entry.is_file():
+                files.append(Path(entry.path))
+            elif not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                below.append(Path(entry.path))
+    yield from sorted(files)
+    if files and len(below) < MOST_ENTRIES:
+        for path in sorted(below):
+            yield from _python_files(path, MOST_ENTRIES)
 
 
 def _commit(folder: Path) -> str:
