@@ -11,7 +11,8 @@ from scripts.cache import REPO
 from scripts.generate import helm
 from tests.chart.rendering import documents, minimal, only, render
 
-GUIDE = (REPO / "docs" / "chart.md").read_text(encoding="utf-8")
+GUIDE = (REPO / "docs" / "chart.md").read_text(encoding="utf-8").replace("\\\n", "")
+"""Commands are on one line each."""
 COMMANDS = [
     line for block in re.findall(r"^```bash\n(.+?)^```", GUIDE, re.MULTILINE | re.DOTALL) for line in block.splitlines()
 ]

@@ -194,7 +194,10 @@ def test_the_guides_table_is_what_the_chart_and_the_rules_give() -> None:
     assert upgrades.render() == GUIDE
 
 
-@pytest.mark.parametrize("command", re.findall(r"^rankzero (diff .+)$|`rankzero (diff [^`]+)`", GUIDE, re.MULTILINE))
+COMMANDS = re.findall(r"^rankzero (diff .+)$|`rankzero (diff [^`]+)`", GUIDE.replace("\\\n", ""), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_guides_commands_are_understood(command: tuple[str, str]) -> None:
     options = cli.parser().parse_args(shlex.split("".join(command)))
     assert options.first == "mnist"
