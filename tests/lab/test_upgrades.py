@@ -40,9 +40,9 @@ def ground(lab: None) -> Ground:  # noqa: ARG001
 
 
 @contextmanager
-def installed(ground: Ground) -> Iterator[Release]:
-    """A release that trains without end."""
-    release = Release(ground, "upgrade", ENDLESS)
+def installed(ground: Ground, values: Mapping[str, Any] = ENDLESS) -> Iterator[Release]:
+    """A release, by default one that trains without end."""
+    release = Release(ground, "upgrade", values)
     release.create_namespace()
     try:
         release.install()
@@ -151,6 +151,21 @@ def test_an_upgrade_a_refused_one_a_rollback_and_a_reinstall_all_go_on_from_the_
         assert release.kubectl("get", "pvc", CLAIM, "--output", "name").strip() == f"persistentvolumeclaim/{CLAIM}"
         release.install()
         training.wait_for_others_than(uids, after_step=step)
+
+
+@pytest.mark.long
+def test_an_upgrade_starts_the_pods_of_a_run_that_has_ended_again(ground: Ground) -> None:
+    """The launcher has scaled the StatefulSet to 0, which Helm 4's server-side apply must not take for a conflict."""
+
+    def ended() -> int:
+        reason = f"reason={contract.EVENT_SUCCEEDED}"
+        return len(release.kubectl("get", "events", "--field-selector", reason, "--output", "name").split())
+
+    with installed(ground, {"nodes": 1, "launch": {"args": ["--steps", "5"]}}) as release:
+        until(lambda: ended() == 1, timeout=TRAINS_WITHIN, what="the end of the run")
+        release.kubectl("wait", "--for=jsonpath={.spec.replicas}=0", f"statefulset/{NAME}", "--timeout=100s")
+        release.upgrade('run.id="second"')
+        until(lambda: ended() == 2, timeout=TRAINS_WITHIN, what="the end of the second run")
 
 
 BASES = {str(one.base): one.base for one in upgrades.EXAMPLES if not needs_operator(one.base)}
