@@ -1,0 +1,1 @@
+"""How long a checkpoint holds the training up."""
