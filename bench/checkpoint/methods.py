@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint import state_dict_saver as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
 from rankzero.config import CheckpointConfig

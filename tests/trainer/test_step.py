@@ -14,8 +14,8 @@ from rankzero.errors import DivergedError
 from rankzero.train.gpt import gpt, tensor_plan
 from rankzero.train.parallel.apply import parallelize
 from rankzero.train.parallel.mesh import groups
-from rankzero.train.parallel.norm import local
 from rankzero.train.parallel.step import Finished, Step
+from rankzero.train.sharding import local
 from tests.trainer.parallel_models import MODEL, batch, loss, prepared
 from tests.trainer.ranks import run
 

@@ -23,9 +23,10 @@ from rankzero.train.checkpoint.peers import Peers
 from rankzero.train.checkpoint.plan import Plan
 from rankzero.train.checkpoint.retention import kept
 from rankzero.train.checkpoint.staging import Staging
-from rankzero.train.checkpoint.tracked import STEP, Tracked, local
+from rankzero.train.checkpoint.tracked import STEP, Tracked
 from rankzero.train.checkpoint.write import Outcome, Save, write
 from rankzero.train.progress import state_dir
+from rankzero.train.sharding import local
 
 HINT = "is the checkpoint volume full? checkpoints.size, train.checkpoint.keep and keepEvery set the room it needs"
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rankzero import heartbeat
 from rankzero.heartbeat import Phase
-from rankzero.train.checkpoint.tracked import local
+from rankzero.train.sharding import local
 
 
 class Staging:

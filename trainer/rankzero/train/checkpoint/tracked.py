@@ -16,11 +16,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from rankzero.errors import CheckpointError
 from rankzero.train.checkpoint import randomness
+from rankzero.train.sharding import local
 
 RANDOM, STEP = "random", "step"
 """Parts that every checkpoint has, beside the tracked ones."""
@@ -49,11 +49,6 @@ class Capture:
     """What is the same on all ranks; empty on all but rank 0."""
     own: dict[str, Any]
     """What this rank alone has."""
-
-
-def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this rank holds."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 class Tracked:

@@ -11,10 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor; all of it where it is not split."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+from rankzero.train.sharding import local
 
 
 def gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
