@@ -21,7 +21,7 @@ from tests.trainer.ranks import run
 from tests.trainer.test_mnist import mnist
 
 SCRIPT = REPO / "trainer/examples/evaluate.py"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def train(rank: int, folder: str) -> list[float]:
@@ -69,7 +69,7 @@ def in_a_pod(folder: Path, source: Path) -> dict[str, Any]:
     start = {"script": str(SCRIPT), "args": [str(source)], "statusPort": pod.status_port}
     pod.config.write_text(yaml.safe_dump({"launch": {**pods.launch, **start}, "train": {"backend": "gloo"}}))
     try:
-        assert pod.start().wait(100) == 0
+        assert pod.start().wait(250) == 0
     finally:
         pods.stop()
         print(pod.output)

@@ -90,13 +90,13 @@ def test_it_runs_alone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_two_pods_say_the_same_as_torchrun(tmp_path: Path, expected: list[str]) -> None:
     """The same file, unchanged; other ways to start a script are in tests/launch/test_methods.py."""
     group = pods(tmp_path, SCRIPT)
     try:
         group.start()
-        assert [pod.wait(100) for pod in group.pods] == [0, 0]
+        assert [pod.wait(250) for pod in group.pods] == [0, 0]
     finally:
         group.stop()
         print(*(pod.output for pod in group.pods))
@@ -104,17 +104,17 @@ def test_two_pods_say_the_same_as_torchrun(tmp_path: Path, expected: list[str]) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_with_the_lines_of_the_guide_it_goes_on_where_it_was_and_ends_as_if_nothing_had_been(
     tmp_path: Path, expected: list[str]
 ) -> None:
     group = pods(tmp_path / "run", patched(tmp_path, 1), backend="gloo", checkpoint={"everySteps": 10})
     try:
         group.start()
-        until(lambda: list(Checkpoints(group.state_dir)), timeout=100, what="a checkpoint")
+        until(lambda: list(Checkpoints(group.state_dir)), timeout=250, what="a checkpoint")
         group.pods[1].delete()
         group.pods[1].start()
-        assert [pod.wait(100) for pod in group.pods] == [0, 0]
+        assert [pod.wait(250) for pod in group.pods] == [0, 0]
     finally:
         group.stop()
         print(*(pod.output for pod in group.pods))
@@ -123,7 +123,7 @@ def test_with_the_lines_of_the_guide_it_goes_on_where_it_was_and_ends_as_if_noth
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_with_one_line_more_it_is_sharded_and_learns_the_same(tmp_path: Path, expected: list[str]) -> None:
     config = tmp_path / "train.yaml"
     launch, train = {"script": "x", "procsPerNode": 2}, {"backend": "gloo", "parallel": {"shard": 2}}
