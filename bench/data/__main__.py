@@ -1,0 +1,61 @@
+"""Readers of packed samples side by side; writes bench/results/data.json.
+
+    python -m venv /tmp/peers && /tmp/peers/bin/pip install -r bench/data/requirements.txt
+    PYTHONPATH=trainer:. /tmp/peers/bin/python -m bench.data [--only speed|exactness] [--peers NAME,...]
+
+A part that is left out keeps the figures that the file has. mosaicml-streaming needs minutes, most of them to import.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.metadata import version
+from typing import Any
+
+from bench import result_file
+from bench.data import exactness, speed
+from bench.data.peers import PEERS
+
+WITHIN = 0.95
+"""Of the fastest peer's samples a second: the target of each cold and warm, each number of workers."""
+
+
+def main() -> None:
+    """Measure, compare with the targets, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("speed", "exactness"))
+    parser.add_argument("--peers", default=",".join(PEERS), help="with commas between (default: all)")
+    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--repetitions", type=int, default=3)
+    options = parser.parse_args()
+    names = options.peers.split(",")
+    document: dict[str, Any] = result_file.read("data") or {}
+    document |= {"machine": result_file.machine(), "versions": {name: _version(name) for name in PEERS}}
+    if options.only != "speed":
+        for name in names:
+            document["exactness"] = document.get("exactness", {}) | {name: exactness.compare(name)}
+            result_file.write("data", document)
+    if options.only != "exactness":
+        document["speed"] = speed.compare(names, options.images, options.repetitions)
+        document["targets"] = _targets(document["speed"]["samples_per_second"])
+    print(result_file.write("data", document))  # noqa: T201
+
+
+def _targets(rates: dict[str, Any]) -> dict[str, Any]:
+    """rankzero against the fastest of the others, wherever both have a figure."""
+    answer = {}
+    for key, ours in rates["rankzero"].items():
+        others = {name: found[key]["median"] for name, found in rates.items() if name != "rankzero" and key in found}
+        if others:
+            fastest = max(others, key=lambda name: others[name])
+            ratio = round(ours["median"] / others[fastest], 3)
+            answer[key] = {"value": ratio, "target": WITHIN, "met": ratio >= WITHIN, "fastest_peer": fastest}
+    return answer
+
+
+def _version(name: str) -> str:
+    return version("torch" if name == "rankzero" else name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Samples a second of each reader over the same photographs, cold and warm, with 0, 2 and 4 workers, in one run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.data.peers import PEERS, Sample, Task, fresh, scratch
+
+WORKERS = (0, 2, 4)
+SHARDS = 32
+BATCH = 32
+SIDE = 224
+
+
+def photographs(count: int) -> list[Sample]:
+    """JPEG files of 224 x 224 pixels, cut at random places from the two photographs that scikit-learn ships."""
+    pictures = [
+        import_module("PIL.Image").fromarray(one)
+        for one in import_module("sklearn.datasets").load_sample_images().images
+    ]
+    draw = random.Random(0)  # noqa: S311 -- no secret
+    answer = []
+    for number in range(count):
+        picture = pictures[number % len(pictures)]
+        left, top = draw.randrange(picture.width - SIDE), draw.randrange(picture.height - SIDE)
+        raw = io.BytesIO()
+        picture.crop((left, top, left + SIDE, top + SIDE)).save(raw, "JPEG", quality=90)
+        answer.append((number, raw.getvalue()))
+    return answer
+
+
+def compare(names: list[str], count: int, repetitions: int) -> dict[str, Any]:
+    """For each reader, cold and warm, and number of workers: samples a second of each repetition, and their median.
+
+    The repetitions of the readers take turns, each in a process of its own, so that what else the machine does falls on
+    all alike.
+    """
+    found: dict[str, Any] = {name: {} for name in names}
+    with scratch() as place:
+        samples = photographs(count)
+        for name in names:
+            PEERS[name]().write(samples, Path(place) / name, SHARDS)
+        for _ in range(repetitions):
+            for name in names:
+                command = [sys.executable, "-m", "bench.data.speed", name, str(Path(place) / name), str(count)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    found[name] = {"fails": done.stderr.strip().splitlines()[-1][:300]}
+                    continue
+                for key, rate in json.loads(done.stdout.strip().splitlines()[-1]).items():
+                    found[name].setdefault(key, []).append(rate)
+    return {
+        "images": count,
+        "mean_bytes": round(statistics.mean(len(image) for _, image in samples)),
+        "samples_per_second": {
+            name: {
+                key: {"median": round(statistics.median(rates)), "all": rates} if isinstance(rates, list) else rates
+                for key, rates in of_name.items()
+            }
+            for name, of_name in found.items()
+        },
+    }
+
+
+def measure(name: str, folder: Path, count: int) -> dict[str, int]:
+    """One repetition of one reader."""
+    rates = {}
+    with scratch() as place:
+        for workers in WORKERS:
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    _forget(path)
+            cache = fresh(Path(place) / f"cache-{workers}")
+            stream = PEERS[name]().read(Task(folder, batch_size=BATCH, workers=workers, cache=cache))
+            for heat in ("cold", "warm"):
+                rates[f"{heat}, {workers} workers"] = _rate(stream, count)
+    return rates
+
+
+def _rate(stream: Any, count: int) -> int:
+    """Samples a second after the first batch: starting workers is not reading."""
+    batches = iter(stream)
+    seen = first = len(next(batches))
+    began = time.perf_counter()
+    for batch in batches:
+        seen += sum(image[:2] == b"\xff\xd8" for _, image in batch)
+    took = time.perf_counter() - began
+    if seen != count:
+        raise RuntimeError(f"{seen} samples of {count}")
+    return round((seen - first) / took)
+
+
+def _forget(path: Path) -> None:
+    """Drop a file from the page cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n" + json.dumps(measure(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))) + "\n")
