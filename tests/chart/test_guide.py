@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
 import pytest
 
 from scripts.cache import REPO
-from scripts.generate import helm
+from scripts.generate import files, helm
 from tests.chart.rendering import documents, minimal, only, render
 
 GUIDE = (REPO / "docs" / "chart.md").read_text(encoding="utf-8").replace("\\\n", "")
@@ -30,6 +31,19 @@ def test_the_arguments_of_install_and_upgrade_render(command: str, monkeypatch: 
 def test_what_the_guide_gives_on_the_command_line_renders(given: str) -> None:
     """A number where a text is wanted, or the other way round, would be refused."""
     assert render(minimal({}), extra=shlex.split(given))
+
+
+def test_what_stands_for_a_manifest_s_fields_are_keys_of_the_chart() -> None:
+    schema = json.loads(files.SCHEMA.read_text(encoding="utf-8"))
+    _, _, after = GUIDE.partition("## From a manifest of your own")
+    rows = re.findall(r"^\|.+\| (.+) \|$", after.partition("\n## ")[0], re.MULTILINE)
+    keys = [key for row in rows for key in re.findall(r"`([a-zA-Z.]+)`", row)]
+    assert len(keys) > 20
+    for key in keys:
+        part = schema
+        for name in key.split("."):
+            assert name in part.get("properties", {}), key
+            part = part["properties"][name]
 
 
 def test_the_guide_shows_how_to_start_change_and_end_a_run() -> None:
