@@ -22,7 +22,7 @@ from scripts.cache import REPO
 from scripts.entry import guarded
 
 REPETITIONS = 3
-STEPS = {1: 200, 8: 50}
+STEPS = {1: 150, 8: 40}
 """Turns a run, by the samples of a step: steps of a few tens of milliseconds, and of some hundreds."""
 
 

@@ -59,6 +59,19 @@ def test_a_setting_that_does_not_fit_the_model_is_refused_on_every_rank(
         assert hint in allowed
 
 
+def in_one_process(rank: int) -> str:
+    config, mesh = prepared(rank, {"parallel": {"strategy": "data-parallel"}, "precision": "bf16"})
+    with pytest.raises(ConfigError) as caught:
+        parallelize(nn.Linear(2, 2), mesh, config)
+    return str(caught.value)
+
+
+@pytest.mark.slow
+def test_data_parallel_refuses_what_it_would_not_copy() -> None:
+    [text] = run(in_one_process, 1)
+    assert "train.precision is bf16 and train.parallel.strategy data-parallel" in text
+
+
 def too_many_stages(rank: int) -> str:
     config, mesh = prepared(rank, {"parallel": {"pipeline": 3}, "accumulate": 3})
     with pytest.raises(ConfigError) as caught:

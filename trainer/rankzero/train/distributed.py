@@ -112,6 +112,8 @@ def step_timeout(config: TrainConfig) -> float:
 def set_timeout(seconds: float, groups: Iterable[dist.ProcessGroup]) -> None:
     """Collectives that begin from now on may wait so long. Every rank of a group calls it; nobody is waited for."""
     for group in groups:
+        if dist.get_backend(group) == "mpi":  # which has none
+            continue
         group.set_timeout(timedelta(seconds=seconds))
 
 

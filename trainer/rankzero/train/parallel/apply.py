@@ -36,7 +36,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, config: TrainConfig, *, plan
 
     Raises :class:`ConfigError` where a setting does not fit the model.
     """
-    stages, tensor = mesh["pipeline"].size(), mesh["tensor"].size()
+    stages, tensor = size(mesh, "pipeline"), size(mesh, "tensor")
     dtype = precision.dtype_of(config, mesh.device_type)
     kinds = block_types(model)
     if tensor > 1:
@@ -47,7 +47,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, config: TrainConfig, *, plan
     model.to(_device(mesh))
     # DDP can handle neither split parameters nor a pipeline's passes (torch 2.13 fails in the second step of GPipe);
     # fully_shard over one rank does its work there.
-    sharded = mesh["shard"].size() > 1 or tensor > 1 or stages > 1
+    sharded = size(mesh, "shard") > 1 or tensor > 1 or stages > 1
     if sharded:
         _take_first_ranks_weights(model, mesh)
     if tensor > 1 and plan:
@@ -107,7 +107,7 @@ def _split_layers(model: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
     names = [name for name, _ in model.named_modules()]
     here = {pattern: style for pattern, style in plan.items() if any(_matches(name, pattern) for name in names)}
     parallelize_module(model, mesh["tensor"], here)
-    tensor = mesh["tensor"].size()
+    tensor = size(mesh, "tensor")
     for name, parameter in model.named_parameters():
         for placement in parameter.placements if isinstance(parameter, DTensor) else ():
             if isinstance(placement, Shard) and parameter.shape[placement.dim] % tensor:
@@ -135,7 +135,7 @@ def _shard(
     model: nn.Module, blocks: list[nn.Module], mesh: DeviceMesh, dtype: torch.dtype | None, returns_float32: bool
 ) -> None:
     """Shard parameters along ``shard``, replicate along ``replicate``; gradients are means over both."""
-    where = mesh["replicate", "shard"] if mesh["replicate"].size() > 1 else mesh["shard"]
+    where = mesh["replicate", "shard"] if size(mesh, "replicate") > 1 else mesh["shard"]
     for block in blocks:
         if block is not model:
             fully_shard(block, mesh=where, mp_policy=precision.sharded_policy(dtype, returns_float32=False))
@@ -144,13 +144,14 @@ def _shard(
 
 def _replicate(model: nn.Module, mesh: DeviceMesh, config: TrainConfig) -> nn.Module:
     if config.parallel.strategy == "data-parallel":
+        _check_data_parallel(config)
         print(
             "warning: train.parallel.strategy is data-parallel: one process copies the model to all GPUs in each step\n"
             "  better: ddp, with procsPerNode as many as there are GPUs; the script stays the same",
             flush=True,
         )
         return nn.DataParallel(model)
-    if mesh["replicate"].size() == 1:
+    if size(mesh, "replicate") == 1:
         return model
     return DistributedDataParallel(
         model,
@@ -158,3 +159,18 @@ def _replicate(model: nn.Module, mesh: DeviceMesh, config: TrainConfig) -> nn.Mo
         process_group=mesh.get_group("replicate"),
         gradient_as_bucket_view=True,
     )
+
+
+def _check_data_parallel(config: TrainConfig) -> None:
+    """DataParallel copies the model in each step, but not what was put around its ``forward``."""
+    settings = {
+        "precision": (config.precision, "fp32"),
+        "activationCheckpointing": (config.activation_checkpointing, "none"),
+        "compile": (config.compile, False),
+    }
+    for key, (value, allowed) in settings.items():
+        if value != allowed:
+            raise ConfigError(
+                f"train.{key} is {str(value).lower()} and train.parallel.strategy data-parallel",
+                hint=f"allowed with data-parallel: {str(allowed).lower()}; every other strategy has it",
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch.distributed as dist
@@ -27,11 +28,8 @@ def build(config: TrainConfig, ranks: Ranks) -> DeviceMesh:
 
 
 def size(mesh: DeviceMesh, *dimensions: str) -> int:
-    """Ranks along the dimensions, all of them together."""
-    product = 1
-    for name in dimensions:
-        product *= mesh[name].size()
-    return product
+    """Ranks along the dimensions, all of them together. To slice the mesh for it takes a millisecond."""
+    return math.prod(mesh.size(DIMENSIONS.index(name)) for name in dimensions)
 
 
 def data_ranks(mesh: DeviceMesh) -> tuple[int, int]:
@@ -39,9 +37,8 @@ def data_ranks(mesh: DeviceMesh) -> tuple[int, int]:
 
     Ranks that differ only in their pipeline stage or tensor part have the same index: they work on the same samples.
     """
-    shard = mesh["shard"].size()
-    index = mesh.get_local_rank("replicate") * shard + mesh.get_local_rank("shard")
-    return index, mesh["replicate"].size() * shard
+    index = mesh.get_local_rank("replicate") * size(mesh, "shard") + mesh.get_local_rank("shard")
+    return index, size(mesh, "replicate", "shard")
 
 
 def groups(mesh: DeviceMesh) -> Iterator[dist.ProcessGroup]:

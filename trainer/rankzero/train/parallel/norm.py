@@ -11,6 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
+from rankzero.train.parallel.mesh import size
 from rankzero.train.sharding import local
 
 
@@ -34,11 +35,11 @@ def gradient_norm(grads: Iterable[Tensor], mesh: DeviceMesh) -> Tensor:
         for name in split:
             dist.all_reduce(square, group=mesh.get_group(name))
         total = total + square
-    if mesh["pipeline"].size() > 1:
+    if size(mesh, "pipeline") > 1:
         dist.all_reduce(total, group=mesh.get_group("pipeline"))
-    if mesh["tensor"].size() > 1:  # layers that are not split are computed by each rank, and may differ in a last bit
+    if size(mesh, "tensor") > 1:  # layers that are not split are computed by each rank, and may differ in a last bit
         dist.all_reduce(total, group=mesh.get_group("tensor"))
-        total = total / mesh["tensor"].size()
+        total = total / size(mesh, "tensor")
     return total.sqrt()
 
 

@@ -13,6 +13,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from rankzero.config import TrainConfig
 from rankzero.errors import ConfigError
+from rankzero.train.parallel.mesh import size
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
@@ -22,7 +23,7 @@ def stage_of(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
     Raises :class:`ConfigError` for a model that is no ``nn.Sequential``, or has fewer layers than there are stages.
     """
-    stages, stage = mesh["pipeline"].size(), mesh.get_local_rank("pipeline")
+    stages, stage = size(mesh, "pipeline"), mesh.get_local_rank("pipeline")
     if not isinstance(model, nn.Sequential):
         raise ConfigError(
             f"train.parallel.pipeline is {stages} and {type(model).__name__} is no torch.nn.Sequential",
@@ -71,7 +72,7 @@ class Pipeline:
         self, stage: nn.Module, mesh: DeviceMesh, config: TrainConfig, loss: Callable[[Tensor, Tensor], Tensor]
     ) -> None:
         """``stage`` is what :func:`parallelize` returned. Raises :class:`ConfigError` for too few micro-batches."""
-        stages, self._index = mesh["pipeline"].size(), mesh.get_local_rank("pipeline")
+        stages, self._index = size(mesh, "pipeline"), mesh.get_local_rank("pipeline")
         if config.accumulate < stages:
             raise ConfigError(
                 f"train.accumulate is {config.accumulate} and train.parallel.pipeline {stages}: most stages would wait",

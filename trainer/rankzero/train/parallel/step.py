@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from rankzero.config import TrainConfig
 from rankzero.errors import DivergedError
 from rankzero.train.distributed import set_timeout, step_timeout
-from rankzero.train.parallel.mesh import groups
+from rankzero.train.parallel.mesh import groups, size
 from rankzero.train.parallel.norm import gradient_norm, gradients, scale
 from rankzero.train.parallel.pipeline import Pipeline
 from rankzero.train.parallel.precision import scaler_for
@@ -67,8 +67,9 @@ class Step:
         self.scaler = scaler_for(config, mesh.device_type)
         self._model, self._optimizer, self._mesh, self._config = model, optimizer, mesh, config
         self._schedule, self._loss_function = schedule, loss
+        self._parameters = list(model.parameters())
         self._pipeline: Pipeline | None = None
-        if loss is not None and mesh["pipeline"].size() > 1:
+        if loss is not None and size(mesh, "pipeline") > 1:
             self._pipeline = Pipeline(model, mesh, config, self._scaled(loss))
         self._loss = torch.zeros((), device=mesh.device_type)
         self._done = 0
@@ -127,7 +128,7 @@ class Step:
             raise RuntimeError(f"finish() after {self._done} micro-batches, train.accumulate is {wanted}")
         if self.scaler is not None:
             self.scaler.unscale_(self._optimizer)
-        grads = gradients(self._model.parameters())
+        grads = gradients(self._parameters)
         loss, norm = torch.stack([self._loss.double(), gradient_norm(grads, self._mesh)]).tolist()
         clip = self._config.clip_norm
         if math.isfinite(norm) and 0 < clip < norm:
