@@ -1,7 +1,8 @@
 """`python -m bench.progress`: what a step costs more where a training says how it goes.
 
 The same loop over a tiny model, without and with progress, in turns; what counts is the difference of processor time,
-against the smallest step for which it was promised. Writes bench/results/progress.json.
+against the smallest step for which it was promised. Writes bench/results/progress.json. On a busy machine start it with
+`chrt -f 10`: interrupted, it counts what others do to the caches too.
 """
 
 from __future__ import annotations
@@ -83,12 +84,17 @@ def main() -> int:
     share = costs["and TensorBoard"]["median_us"] / (STEP_S * 1e6)
     found = {
         "machine": {**result_file.machine(), "torch": torch.__version__},
-        "settings": {"steps": STEPS, "turns": TURNS, "log_every": LOG_EVERY, "step_s": STEP_S},
+        "settings": {"steps": STEPS, "turns": TURNS, "log_every": LOG_EVERY, "step_s": STEP_S, **_surroundings()},
         "processor_time_a_step": costs,
         "targets": {"share_of_a_20_ms_step": result_file.at_most(round(share, 5), SHARE)},
     }
     sys.stderr.write(f"written: {result_file.write('progress', found)}\n{found['targets']}\n{costs}\n")
     return 0 if found["targets"]["share_of_a_20_ms_step"]["met"] else 1
+
+
+def _surroundings() -> dict[str, Any]:
+    """How much else went on, and whether that could interrupt this process."""
+    return {"load": round(os.getloadavg()[0], 1), "real_time": os.sched_getscheduler(0) == os.SCHED_FIFO}
 
 
 if __name__ == "__main__":
