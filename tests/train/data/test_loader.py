@@ -19,6 +19,7 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 from rankzero.errors import ConfigError, DataError
 from rankzero.files import read_json, write_json
+from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.data.dataset import ShardedDataset
 from rankzero.train.data.loader import Loader
 from rankzero.train.data.shard_file import BadSampleError
@@ -266,3 +267,25 @@ def test_a_place_in_another_order_or_another_data_set_is_refused(tmp_path: Path)
         with pytest.raises(ConfigError, match=r"train\.data, train\.seed"):
             other.load_state_dict(state)
     loader(url, batch_size=9, workers=1).load_state_dict(state)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_keeps_the_place_in_the_data(tmp_path: Path) -> None:
+    url = numbers(tmp_path / "data", 60, shards=12)
+    undisturbed = list(loader(url))
+    data, seen = loader(url), []
+    with Checkpoints(tmp_path / "run") as checkpoints:
+        checkpoints.track(model=torch.nn.Linear(2, 2), data=data)
+        assert checkpoints.resume() == 0
+        for step, batch in enumerate(data, 1):
+            if step <= 6:
+                seen.append(batch)
+            if step == 6:
+                checkpoints.save(step, wait=True)
+            if step == 8:
+                break  # what came after the checkpoint is lost
+    resumed = loader(url)
+    with Checkpoints(tmp_path / "run") as checkpoints:
+        checkpoints.track(model=torch.nn.Linear(2, 2), data=resumed)
+        assert checkpoints.resume() == 6
+    assert seen + list(resumed) == undisturbed
