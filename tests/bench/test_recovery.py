@@ -64,7 +64,8 @@ def test_there_is_no_step_in_an_empty_log_or_in_one_that_ends_early() -> None:
 @pytest.mark.parametrize("example", ["drill.py", "mnist.py"])
 def test_the_words_that_are_looked_for_are_those_of_the_examples(example: str) -> None:
     """A script that said it otherwise would seem never to recover."""
-    assert "resumed from step {step}" in (REPO / "trainer" / "examples" / example).read_text()
+    assert "checkpoints.resume()" in (REPO / "trainer" / "examples" / example).read_text()
+    assert "resumed from step {step}" in (REPO / "trainer/rankzero/train/checkpoint/checkpoints.py").read_text()
 
 
 # --- Statistics -------------------------------------------------------------------------------------------
