@@ -15,6 +15,8 @@ import yaml
 from rankzero import contract
 from tests.launch.pods import REPO, PodGroup
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 EXAMPLE = REPO / "trainer/examples/gpt.py"
 VALUES = yaml.safe_load((REPO / "experiments/gpt.yaml").read_text(encoding="utf-8"))
 STEPS = "6"
@@ -29,7 +31,6 @@ def text(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("start", ["python", "torchrun"])
 def test_it_runs_as_a_program_and_under_torchrun(start: str) -> None:
     """On its own text, with the settings that it brings."""
@@ -58,7 +59,7 @@ def run_in_pods(folder: Path, text: Path, **train: Any) -> PodGroup:
         pod.config.write_text(yaml.safe_dump({"launch": launch, "train": settings}))
     pods.start()
     try:
-        assert [pod.wait(100) for pod in pods.pods] == [0, 0]
+        assert [pod.wait(250) for pod in pods.pods] == [0, 0]
     finally:
         pods.stop()
         for pod in pods.pods:
@@ -66,7 +67,6 @@ def run_in_pods(folder: Path, text: Path, **train: Any) -> PodGroup:
     return pods
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "parallel",
     [VALUES["train"]["parallel"], {"pipeline": 2, "tensor": 2, "schedule": "gpipe"}],
@@ -85,7 +85,6 @@ def test_its_values_choose_the_form_and_the_script_stays(
     assert (newest / contract.MANIFEST_FILE).exists()
 
 
-@pytest.mark.slow
 def test_a_mesh_that_the_pods_do_not_make_ends_the_run_with_a_sentence(tmp_path: Path, text: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
@@ -93,7 +92,7 @@ def test_a_mesh_that_the_pods_do_not_make_ends_the_run_with_a_sentence(tmp_path:
     launch = {**pods.launch, "script": str(EXAMPLE), "statusPort": pod.status_port}
     pod.config.write_text(yaml.safe_dump({"launch": launch, "train": {"data": str(text), "parallel": {"shard": 3}}}))
     try:
-        assert pod.start().wait(60) == contract.EXIT_USAGE
+        assert pod.start().wait(250) == contract.EXIT_USAGE
     finally:
         pods.stop()
     assert "train.parallel: shard is 3: 3 ranks do not divide the world of 2" in pod.output

@@ -20,6 +20,8 @@ from rankzero.train.parallel.step import Step
 from tests.trainer.parallel_models import MODEL, batch, loss, prepared
 from tests.trainer.ranks import run
 
+pytestmark = pytest.mark.timeout(400)  # eight ranks on two busy cores have needed a minute
+
 STEPS, BATCH = 3, 8
 LEARNING_RATE, CLIP = 0.5, 0.3
 TOLERANCE = 1e-9
@@ -79,7 +81,6 @@ FORMS: dict[str, tuple[int, dict[str, Any]]] = {
     "ddp x gpipe": (4, {"parallel": {"pipeline": 2, "schedule": "gpipe"}, "accumulate": 2}),
     "ddp x 1f1b": (4, {"parallel": {"pipeline": 2}, "accumulate": 4}),
     "fsdp x 1f1b": (4, {"parallel": {"pipeline": 2, "strategy": "fsdp"}, "accumulate": 2}),
-    "tensor x 1f1b": (4, {"parallel": {"pipeline": 2, "tensor": 2}, "accumulate": 2}),
     "ddp, accumulated": (2, {"accumulate": 4}),
     "fsdp, accumulated": (2, {"parallel": {"strategy": "fsdp"}, "accumulate": 4}),
     "hsdp, accumulated": (4, {"parallel": {"strategy": "hsdp"}, "accumulate": 2}),

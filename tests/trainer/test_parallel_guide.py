@@ -28,7 +28,7 @@ def loss_of(folder: Path, start: list[str], parallel: dict[str, str]) -> float:
         env={**os.environ, **more, "PYTHONPATH": str(REPO / "trainer")},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -37,6 +37,7 @@ def loss_of(folder: Path, start: list[str], parallel: dict[str, str]) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_script_of_the_guide_learns_the_same_replicated_and_sharded(tmp_path: Path) -> None:
     """Four decimals are printed, and sums of two numbers are the same in any order."""
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]

@@ -18,6 +18,8 @@ from rankzero.train.parallel.step import Step
 from tests.trainer.parallel_models import MODEL, batch, loss, prepared
 from tests.trainer.ranks import run
 
+pytestmark = pytest.mark.timeout(400)  # eight ranks on two busy cores have needed a minute
+
 BATCH, TOLERANCE = 8, 1e-9
 COURSE: list[tuple[int, dict[str, Any]]] = [
     (2, {"parallel": {"strategy": "fsdp"}}),

@@ -23,6 +23,8 @@ from rankzero.train.schedule import factor, scaled_learning_rate
 from tests.trainer.parallel_models import MODEL, prepared
 from tests.trainer.ranks import run
 
+pytestmark = pytest.mark.timeout(400)  # eight ranks on two busy cores have needed a minute
+
 
 def refusal(rank: int, settings: dict[str, Any], model: str, plan: str) -> tuple[str, str]:
     """The message and the hint that every rank gets."""

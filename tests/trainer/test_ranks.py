@@ -11,6 +11,8 @@ import torch.distributed as dist
 
 from tests.trainer.ranks import run
 
+pytestmark = pytest.mark.timeout(400)  # eight ranks on two busy cores have needed a minute
+
 
 def total(rank: int, more: int) -> int:
     tensor = torch.tensor(rank + more)

@@ -19,6 +19,8 @@ from rankzero.train.sharding import local
 from tests.trainer.parallel_models import MODEL, batch, loss, prepared
 from tests.trainer.ranks import run
 
+pytestmark = pytest.mark.timeout(400)  # eight ranks on two busy cores have needed a minute
+
 FORMS = {"ddp": {}, "fsdp": {"parallel": {"strategy": "fsdp"}}}
 
 
