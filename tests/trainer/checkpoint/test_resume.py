@@ -71,6 +71,16 @@ def test_a_path_may_name_a_run_its_checkpoints_or_one_of_them(tmp_path: Path, ot
     assert not torch.equal(model.weight, pair(tmp_path / "untouched")[1].weight)
 
 
+def test_a_script_without_a_state_directory_still_begins_from_a_path(other_run: Path) -> None:
+    model = nn.Linear(3, 2)
+    checkpoints = Checkpoints(None, resume=ResumeConfig(from_=str(other_run), parts=("model", "step")))
+    checkpoints.track(model=model)
+    before = model.weight.clone()
+    assert checkpoints.resume() == 7
+    assert not torch.equal(model.weight, before)
+    assert not list(checkpoints)
+
+
 def test_parts_are_taken_and_the_others_left_as_they_are(tmp_path: Path, other_run: Path) -> None:
     checkpoints, model, optimizer, data = pair(tmp_path / "new", from_=str(other_run), parts=("model",))
     assert checkpoints.resume() == 0

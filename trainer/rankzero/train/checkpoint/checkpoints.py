@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +60,7 @@ class Checkpoints:
         ``settings``, plain data, goes into each manifest for people who look at it later.
         """
         self.config = config or CheckpointConfig()
-        self.layout = Layout(state_dir or Path())
+        self.layout = Layout(state_dir or Path(os.devnull))  # where nothing is ever found
         self._off = state_dir is None
         self.tracked = Tracked()
         self._resume = resume or ResumeConfig()
@@ -83,7 +84,7 @@ class Checkpoints:
 
     def __iter__(self) -> Iterator[Path]:
         """All finished checkpoints, newest first. Any rank."""
-        return iter([] if self._off else self.layout.finished())
+        return iter(self.layout.finished())
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -119,11 +120,9 @@ class Checkpoints:
         Raises :class:`ConfigError` where that names no checkpoint or an unknown part, and :class:`CheckpointError`
         where a checkpoint does not fit, on all ranks.
         """
-        if self._off:
-            if self._peers("loop").is_first:
-                print(f"no checkpoints: {contract.ENV_STATE_DIR} names no folder for them", flush=True)
-            return 0
         peers = self._peers("loop")
+        if self._off and peers.is_first:
+            print(f"no checkpoints are written: {contract.ENV_STATE_DIR} names no folder for them", flush=True)
         parts = self._parts()
         path = source.chosen(self._resume, self.layout, peers)
         step = 0
