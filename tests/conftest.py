@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
 
 from tests.kept_results import KeptResults
@@ -24,5 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Properties are tried with the same values each time, and however long that takes on a busy machine."""
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=slow)
+    hypothesis.settings.load_profile("tests")
     if name := config.getoption("--keep"):
         config.pluginmanager.register(KeptResults(name))

@@ -41,7 +41,12 @@ def main() -> int:
                 found = summary.of_run(runs[case][-1])
                 console.print(f"{case}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
     document = {
-        "machine": {**result_file.machine(), "torch": torch.__version__, "python": platform.python_version()},
+        "machine": {
+            **result_file.machine(),
+            "load_average": round(os.getloadavg()[1], 1),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
         "settings": {
             "model": "the bundled GPT: 4 blocks of width 128, 128 bytes a sample; AdamW, gloo, one thread a rank",
             "turns_by_batch": STEPS,
