@@ -73,6 +73,7 @@ class Loader:
         self._max_bad = max_bad
         self.bad = 0
         """Damaged samples that this rank has left out."""
+        self._ahead = _prefetcher(dataset, window)
         self._position = Position(
             order,
             rank,
@@ -80,7 +81,7 @@ class Loader:
             batch_size=batch_size,
             drop_last=drop_last,
             seed=seed,
-            ahead=_prefetcher(dataset, window),
+            ahead=self._ahead,
         )
         self._loader: DataLoader[Any] = DataLoader(
             Batches(dataset, collate, skip=max_bad > 0),
@@ -98,9 +99,13 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         """The rest of the epoch. Raises :class:`DataError` for what cannot be read."""
         self._position.go_to(self.epoch, self._position.left())
-        for batch in map(self._judge, self._loader):
-            self._position.taken += 1
-            yield batch
+        try:
+            for batch in map(self._judge, self._loader):
+                self._position.taken += 1
+                yield batch
+        finally:
+            if self._ahead is not None:
+                self._ahead.rest()
         self._position.next_epoch()
 
     def __len__(self) -> int:

@@ -31,3 +31,9 @@ class Prefetcher:
         for shard in shards:
             if shard not in self._pending:
                 self._pending[shard] = self._pool.submit(self._fetch, shard)
+
+    def rest(self) -> None:
+        """Begin nothing more until the next call: the end of the process waits for what is asked for."""
+        for future in self._pending.values():
+            future.cancel()
+        self._pending.clear()

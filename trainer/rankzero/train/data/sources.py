@@ -1,7 +1,9 @@
-"""Where shards are: a folder (PVC, NFS, hostPath), or an object store, through fsspec.
+"""Where shards are: a folder (PVC, NFS, hostPath), an object store, or whatever else fsspec knows.
 
 ``s3://``, ``gs://`` and ``az://`` are served by obstore, which takes address and credentials from the environment
-variables that the chart's `objectStorage` sets (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, ...).
+variables that the chart's `objectStorage` sets (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, ...). Its own calls
+are used, not those that it offers to fsspec: behind fsspec one process in six aborted at its end (obstore 0.12.1), and
+a rank that does so has failed.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Source:
         if self.protocol == "file":
             self.folder = Path(rest if separator else url)
         else:
-            self._files = _file_system(self.protocol, url)
+            self._files = (_ObjectStore if self.protocol in BY_OBSTORE else _FileSystem)(self.url, self.protocol)
         self._process = os.getpid()
 
     def path(self, name: str) -> str:
@@ -50,7 +52,7 @@ class Source:
             return found
         if os.getpid() != self._process and self.protocol not in FORK_SAFE:
             return self._read_apart(name)
-        return bytes(self._attempt(name, lambda: self._files.cat_file(self.path(name))))
+        return bytes(self._attempt(name, lambda: self._files.read(name)))
 
     def write(self, name: str, data: bytes) -> None:
         """Have a file whole or not at all. Raises :class:`DataError`."""
@@ -58,7 +60,7 @@ class Source:
         if folder is not None:
             self._attempt(name, lambda: write_bytes(folder / name, data))
         else:
-            self._attempt(name, lambda: self._files.pipe_file(self.path(name), data))
+            self._attempt(name, lambda: self._files.write(name, data))
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there. Raises :class:`DataError`."""
@@ -66,7 +68,7 @@ class Source:
         if folder is not None:
             self._attempt(name, lambda: (folder / name).unlink(missing_ok=True))
         else:
-            self._attempt(name, lambda: self._files.rm_file(self.path(name)))
+            self._attempt(name, lambda: self._files.remove(name))
 
     def _attempt(self, name: str, action: Any) -> Any:
         try:
@@ -96,21 +98,52 @@ _ABSENT = 3
 """Exit status of the process that reads for a forked one."""
 
 
-def _file_system(protocol: str, url: str) -> Any:
-    try:
-        import fsspec  # type: ignore[import-untyped] # not in the launcher's process, nor where only folders are read
+class _FileSystem:
+    """One of fsspec's."""
 
-        if protocol not in BY_OBSTORE:
-            return fsspec.filesystem(protocol)
-        from obstore.fsspec import FsspecStore
-    except ImportError as error:
-        raise ConfigError(f"{url} needs the package {error.name}", hint="pip install 'rankzero[train]'") from error
-    except ValueError as error:
-        raise ConfigError(f"{url}: {error}", hint="a path, or a URL such as s3://bucket/folder") from error
-    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-    store: Any = FsspecStore  # its overloads want the protocol as a literal
-    # Not one from a cache: credentials in the environment may have changed.
-    return store(protocol, client_options={"allow_http": True} if plain else None, skip_instance_cache=True)
+    def __init__(self, url: str, protocol: str) -> None:
+        try:
+            import fsspec  # type: ignore[import-untyped] # only where it is needed
+
+            self._files = fsspec.filesystem(protocol)
+        except ImportError as error:
+            raise ConfigError(f"{url} needs the package {error.name}", hint="pip install it") from error
+        except ValueError as error:
+            raise ConfigError(f"{url}: {error}", hint="a path, or a URL such as s3://bucket/folder") from error
+        self._url = url
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._files.cat_file(f"{self._url}/{name}"))
+
+    def write(self, name: str, data: bytes) -> None:
+        self._files.pipe_file(f"{self._url}/{name}", data)
+
+    def remove(self, name: str) -> None:
+        self._files.rm_file(f"{self._url}/{name}")
+
+
+class _ObjectStore:
+    """One of obstore's."""
+
+    def __init__(self, url: str, _: str) -> None:
+        try:
+            from obstore.store import from_url
+        except ImportError as error:
+            raise ConfigError(f"{url} needs the package {error.name}", hint="pip install 'rankzero[train]'") from error
+        plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        try:
+            self._store: Any = from_url(url, client_options={"allow_http": True} if plain else None)
+        except Exception as error:  # obstore's own kinds
+            raise ConfigError(f"{url}: {error}", hint="a URL such as s3://bucket/folder") from error
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._store.get(name).bytes())
+
+    def write(self, name: str, data: bytes) -> None:
+        self._store.put(name, data)
+
+    def remove(self, name: str) -> None:
+        self._store.delete(name)
 
 
 def _main() -> None:
@@ -125,7 +158,7 @@ def _main() -> None:
         sys.stderr.write(str(error))
         sys.stderr.flush()
         status = 1
-    os._exit(status)  # the end of the interpreter is not safe from the client's threads
+    os._exit(status)
 
 
 if __name__ == "__main__":
