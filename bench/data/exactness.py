@@ -63,7 +63,10 @@ def _mosaic(_: str, folder: Path, attempts: list[tuple[int, int]]) -> Counter[in
     streaming = import_module("streaming")
     generate_work = import_module("streaming.base.batching").generate_work
     world = import_module("streaming.base.world").World
-    dataset = streaming.StreamingDataset(local=str(folder), shuffle=True, shuffle_seed=0, batch_size=BATCH)
+    streaming.base.util.clean_stale_shared_memory()
+    dataset = streaming.StreamingDataset(
+        local=str(folder), shuffle=True, shuffle_seed=0, batch_size=BATCH, num_canonical_nodes=64
+    )  # 64 is what it takes itself for one node
     seen: Counter[int] = Counter()
     done = 0
     for world_size, steps in attempts:
