@@ -102,10 +102,11 @@ def test_rendering_twice_gives_the_same_bytes(scenario: Path) -> None:
 
 
 def test_no_template_reads_a_clock_a_random_number_or_the_cluster() -> None:
+    """But for claims of before, which may be refused: what is rendered does not depend on them."""
     impure = r"\b(now|date|ago|rand\w+|uuidv4|lookup|gen[A-Z]\w+|getHostByName)\b"
     for template in (files.CHART / "templates").iterdir():
         text = template.read_text(encoding="utf-8")
         actions = re.findall(r"\{\{-?(?!\s*/\*)(.*?)\}\}", text, re.DOTALL)
-        calls = [re.findall(impure, re.sub(r'"[^"]*"', "", action)) for action in actions]
+        calls = {call for action in actions for call in re.findall(impure, re.sub(r'"[^"]*"', "", action))}
         assert actions, template.name
-        assert not any(calls), f"{template.name} calls {calls}"
+        assert calls <= ({"lookup"} if template.name == "_validate-claims.tpl" else set()), template.name

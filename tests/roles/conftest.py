@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tests.roles.torch_first  # noqa: F401  # isort: skip
 import ansible.module_utils
 
 from scripts.cache import REPO

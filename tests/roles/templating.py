@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+import tests.roles.torch_first  # noqa: F401  # isort: skip
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import filter_loader, init_plugin_loader, lookup_loader
 from ansible.template import Templar, trust_as_template
