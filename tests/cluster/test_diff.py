@@ -140,14 +140,19 @@ def test_helms_own_words_are_passed_on(
     assert "Traceback" not in text
 
 
+def stand_in_for_helm(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """A program of that name which runs ``script``, before the real one on the PATH."""
+    (folder / "helm").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (folder / "helm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
 def test_a_helm_that_was_killed_in_the_middle_leaves_a_hint_at_the_way_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Helm's own sentence names no way; the release stays locked until somebody rolls back or uninstalls."""
     words = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
-    (tmp_path / "helm").write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n", encoding="utf-8")
-    (tmp_path / "helm").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    stand_in_for_helm(monkeypatch, tmp_path, f"echo '{words}' >&2\nexit 1")
     status, text = said(capsys, "mnist", "mnist-b")
     assert status == 1
     assert words in text
@@ -159,9 +164,7 @@ def test_a_release_of_which_only_the_history_is_left_is_not_compared_as_if_it_ra
 ) -> None:
     """`helm uninstall --keep-history`. Helm's answer, as Helm 4 gives it, from a script."""
     answer = '[{"revision":1,"status":"superseded"},{"revision":2,"status":"uninstalled"}]'
-    (tmp_path / "helm").write_text(f"#!/bin/sh\necho '{answer}'\n", encoding="utf-8")
-    (tmp_path / "helm").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    stand_in_for_helm(monkeypatch, tmp_path, f"echo '{answer}'")
     status, text = said(capsys, "mnist", "mnist-b")
     assert (status, text) == (
         1,
