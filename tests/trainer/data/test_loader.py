@@ -23,7 +23,7 @@ from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.data.dataset import ShardedDataset
 from rankzero.train.data.loader import Loader
 from rankzero.train.data.shard_file import BadSampleError
-from tests.train.data.shards import numbers
+from tests.trainer.data.shards import numbers
 
 
 def as_list(samples: list[Any]) -> list[Any]:

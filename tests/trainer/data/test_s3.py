@@ -17,7 +17,7 @@ from rankzero.config import DataLoaderConfig, TrainConfig
 from rankzero.errors import DataError
 from rankzero.train.data.from_config import load_data, open_data
 from scripts.cache import cache_dir
-from tests.train.data.shards import numbers
+from tests.trainer.data.shards import numbers
 from tests.waiting import until
 
 SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"

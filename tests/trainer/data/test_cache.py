@@ -22,7 +22,7 @@ from rankzero.train.data.index import INDEX_FILE, Index
 from rankzero.train.data.loader import Loader
 from rankzero.train.data.shard_file import BadSampleError
 from rankzero.train.data.sources import Source
-from tests.train.data.shards import numbers
+from tests.trainer.data.shards import numbers
 from tests.waiting import until
 
 FORK = multiprocessing.get_context("fork")

@@ -12,7 +12,7 @@ from rankzero import contract
 from rankzero.config import DataLoaderConfig, TrainConfig, parse
 from rankzero.errors import ConfigError, DataError
 from rankzero.train.data.from_config import load_data, open_data
-from tests.train.data.shards import numbers
+from tests.trainer.data.shards import numbers
 
 
 def numbers_of(samples: list[Any]) -> list[int]:
