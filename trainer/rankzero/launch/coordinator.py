@@ -361,7 +361,7 @@ class Coordinator:
         while True:
             if self.observer.progress and self.observer.progress != written:
                 written = self.observer.progress
-                ranks = [dict(vars(beat)) for beat in self.observer.beats]
+                ranks = [beat.record() for beat in self.observer.beats]
                 await saving.done()
             await asyncio.sleep(PROGRESS_EVERY)
 

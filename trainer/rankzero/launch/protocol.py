@@ -97,6 +97,10 @@ class RankBeat:
     own_seconds: float
     process: str
 
+    def record(self) -> dict[str, Any]:
+        """As records and pages show it. Not dataclasses.asdict(), which copies in depth: there may be thousands."""
+        return dict(vars(self))
+
 
 @dataclass(frozen=True)
 class Lead(Course):

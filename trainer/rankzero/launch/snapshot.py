@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from rankzero.launch import ledger
@@ -43,7 +42,7 @@ def _group(coordinator: Coordinator) -> dict[str, Any]:
         "world_size": launch.nodes * launch.procs_per_node,
         "absent": coordinator.roster.absent(),
         "progress": progress,
-        "ranks": [dataclasses.asdict(beat) for beat in beats],
+        "ranks": [beat.record() for beat in beats],
         "slowest": slowest.record() if slowest else None,
         "attempts": records.summary(progress),
         "time_s": spent,
