@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RankzeroError as error:
         sys.stderr.write(f"rankzero: {error}\n")
         status = error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("\nrankzero: interrupted\n")
+        status = 128 + signal.SIGINT
     sys.exit(status)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -211,7 +212,7 @@ def test_a_bad_image_is_named_or_left_out_where_so_many_may_be(
         (["images", "empty"], "empty has 0 folders and no image"),
         (["list", "absent.lst"], "cannot read absent.lst: No such file"),
         (["list", "bad.lst"], "bad.lst line 1 is 'lonely.png'"),
-        (["list", "missing.lst"], "cannot read missing.png: No such file"),
+        (["list", "missing.lst"], "missing.png: No such file"),
         (["jsonl", "bad.jsonl"], "bad.jsonl line 2 is not JSON"),
         (["jsonl", "nothing.txt"], "there is nothing to pack"),
         (["text", "nothing.txt"], "there is nothing to pack"),
@@ -242,3 +243,96 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises((DataError, ConfigError), match="file"):
         packed(counted(images(tmp_path / "in")), tmp_path / "file")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What is said to a person who calls it so."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(["pack", *map(str, arguments)])
+    assert end.value.code not in (0, None)
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    return told
+
+
+def test_input_that_was_mended_is_packed_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images(tmp_path / "in", 12)
+    bad = tmp_path / "in/cat/bad.png"
+    bad.write_bytes(b"nothing")
+    assert "--anew" in refused(capsys, "images", tmp_path / "in", tmp_path / "out")
+    bad.write_bytes(PNG)
+    assert "--anew" in refused(capsys, "images", tmp_path / "in", tmp_path / "out")
+    command("images", tmp_path / "in", tmp_path / "out", "--anew", "--shards", 4)
+    assert len(samples(tmp_path / "out")) == 13
+    bad.unlink()
+    command("images", tmp_path / "in", tmp_path / "out", "--anew", "--shards", 2)
+    assert len(samples(tmp_path / "out")) == 12
+    assert len(list((tmp_path / "out").glob("shard-*"))) == 2
+    before = (tmp_path / "out/shard-000000.rz").stat().st_mtime_ns
+    command("images", tmp_path / "in", tmp_path / "out", "--anew", "--shards", 2)
+    assert (tmp_path / "out/shard-000000.rz").stat().st_mtime_ns == before
+
+
+def test_names_that_are_no_text_and_links_to_nothing_are_named_or_packed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images(tmp_path / "in", 6)
+    Path(os.fsdecode(bytes(tmp_path / "in/cat") + b"/\xff\xe9.png")).write_bytes(PNG)
+    (tmp_path / "in/dog/lost.png").symlink_to("/nowhere/lost.png")
+    (tmp_path / "in/dog/photo.heic").write_bytes(b"?")
+    told = refused(capsys, "images", tmp_path / "in", tmp_path / "out")
+    assert "dog/lost.png: No such file" in told
+    assert "1 files are no images by their endings" in told
+    assert "photo.heic" in told
+    command("images", tmp_path / "in", tmp_path / "out", "--max-bad", 1)
+    assert len(samples(tmp_path / "out")) == 7
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images(tmp_path / "in", 6)
+    scandir = os.scandir
+
+    def locked(path: str) -> Any:  # tests may run as root, whom no permission keeps out
+        if str(path).endswith("dog"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    with pytest.raises(ConfigError, match=r"cannot read .*dog: Permission denied"):
+        items.class_folders(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["images", "in", ""], "it is empty"),
+        (["images", "", "out"], "it is empty"),
+        (["images", "in", "file"], "file is a file, and shards need a folder"),
+        (["images", "in", "file/out"], "cannot write file/out"),
+        (["images", "in", "reference://nowhere"], "rankzero: reference://nowhere: "),
+        (["images", "in", "in", "out"], "has 2 inputs: in, in"),
+        (["jsonl", "in", "out"], "cannot read in: Is a directory\n  fix: name the files in it: in/*"),
+        (["tokens", "in", "out"], "cannot read in: Is a directory"),
+        (["text", "nothing", "out"], "cannot read nothing: No such file"),
+        (["text", "file", "out", "--length", "x"], "'x' is not a whole number"),
+        (["text", "file", "out", "--max-bad", "-1"], "-1 is less than 0"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    images(tmp_path / "in", 6)
+    (tmp_path / "file").write_text("text")
+    monkeypatch.chdir(tmp_path)
+    assert told in refused(capsys, *arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_who_interrupts_it_sees_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(items.Images, "read", interrupted)
+    assert "rankzero: interrupted" in refused(capsys, "images", images(tmp_path / "in"), tmp_path / "out")

@@ -57,10 +57,13 @@ class Source:
     def write(self, name: str, data: bytes) -> None:
         """Have a file whole or not at all. Raises :class:`DataError`."""
         folder = self.folder
-        if folder is not None:
-            self._attempt(name, lambda: write_bytes(folder / name, data))
-        else:
-            self._attempt(name, lambda: self._files.write(name, data))
+        try:
+            if folder is not None:
+                self._attempt(name, lambda: write_bytes(folder / name, data))
+            else:
+                self._attempt(name, lambda: self._files.write(name, data))
+        except FileNotFoundError as error:  # what is missing is a place to write to
+            raise DataError(f"cannot write {error}", hint=f"is there a folder or bucket {self.url}?") from error
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there. Raises :class:`DataError`."""
@@ -76,9 +79,11 @@ class Source:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileNotFoundError(f"{self.path(name)}: no such file") from error
         except Exception as error:  # each object store has exceptions of its own
-            said = " ".join(str(error).split())[:400]
-            where = CREDENTIALS if self.folder is None else "check the volume and its permissions"
-            raise DataError(f"cannot use {self.path(name)}: {type(error).__name__}: {said}", hint=where) from error
+            said = f"{type(error).__name__}: " + " ".join(str(error).split())[:400]
+            if self.folder is not None and isinstance(error, OSError) and error.strerror:
+                said = error.strerror
+            where = CREDENTIALS if self.folder is None else "check the volume, its free space and its permissions"
+            raise DataError(f"cannot use {self.path(name)}: {said}", hint=where) from error
 
     def _read_apart(self, name: str) -> bytes:
         """In a process of its own: the threads of the client did not come along when this one was forked."""
@@ -108,7 +113,7 @@ class _FileSystem:
             self._files = fsspec.filesystem(protocol)
         except ImportError as error:
             raise ConfigError(f"{url} needs the package {error.name}", hint="pip install it") from error
-        except ValueError as error:
+        except Exception as error:  # those without a default for the host, say, have no kind of their own
             raise ConfigError(f"{url}: {error}", hint="a path, or a URL such as s3://bucket/folder") from error
         self._url = url
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from rankzero import contract
+from rankzero.errors import ConfigError
 from rankzero.train.data.fields import ARRAY_KINDS
 from rankzero.train.data.pack import items
 from rankzero.train.data.pack.pack import pack
@@ -26,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="images: a folder with one folder a class; list: a file with PATH LABEL in each line; jsonl: files with "
         "a JSON value in each line; text: files whose bytes are the tokens; tokens: files of numbers",
     )
-    parser.add_argument("input", nargs="+", type=Path, help="the folder, the list, or the files")
-    parser.add_argument("out", help="where the shards go: a folder, or a URL such as s3://bucket/folder")
+    parser.add_argument("input", nargs="+", type=_path, help="the folder, the list, or the files")
+    parser.add_argument("out", type=_place, help="where the shards go: a folder, or a URL such as s3://bucket/folder")
     parser.add_argument("--shards", type=_positive, default=64, help="have about so many (default: %(default)s)")
     parser.add_argument(
         "--shard-size",
@@ -40,12 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-order", action="store_true", help="do not mix them")
     parser.add_argument("--length", type=_positive, default=LENGTH, help="tokens a sample, plus one (%(default)s)")
     parser.add_argument("--kind-of-token", choices=tuple(ARRAY_KINDS), default="uint16", help="(%(default)s)")
-    parser.add_argument("--max-bad", type=int, default=0, metavar="N", help="leave out so many bad items (%(default)s)")
+    parser.add_argument(
+        "--max-bad", type=_count, default=0, metavar="N", help="leave out so many bad items (%(default)s)"
+    )
+    parser.add_argument("--anew", action="store_true", help="drop what was packed there of other input, or otherwise")
 
 
 def run(options: argparse.Namespace) -> int:
     """Pack what the command line names."""
     out = Source(options.out)
+    if out.folder is not None and out.folder.exists() and not out.folder.is_dir():
+        raise ConfigError(f"{options.out} is a file, and shards need a folder", hint="name another place for them")
     found = _items(options)
     if isinstance(found, items.Tokens) and found.left_out:
         print(f"{found.left_out} tokens at the end make no whole sample", file=sys.stderr)
@@ -56,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
         shards=options.shards,
         seed=None if options.keep_order else options.seed,
         max_bad=options.max_bad,
+        anew=options.anew,
         report=Bar(sys.stderr),
     )
     size = sum(shard.bytes for shard in packed.shards)
@@ -96,7 +103,10 @@ class Bar:
 def _items(options: argparse.Namespace) -> items.Items:
     paths: list[Path] = options.input
     if options.kind in ("images", "list") and len(paths) > 1:
-        raise SystemExit(f"rankzero pack {options.kind}: one input, not {len(paths)}")
+        raise ConfigError(
+            f"rankzero pack {options.kind} has {len(paths)} inputs: {', '.join(map(str, paths))}",
+            hint="name one, and then where the shards go",
+        )
     if options.kind == "images":
         return items.class_folders(paths[0])
     if options.kind == "list":
@@ -107,7 +117,28 @@ def _items(options: argparse.Namespace) -> items.Items:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return _whole(text, least=1)
+
+
+def _count(text: str) -> int:
+    return _whole(text, least=0)
+
+
+def _whole(text: str, *, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{text} is less than {least}")
     return number
+
+
+def _place(text: str) -> str:
+    if not text.strip():  # as where a variable of a shell is not set: the current folder is not meant
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_place(text))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import errno
 import hashlib
 import json
+import os
+import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -40,7 +43,7 @@ class Images:
     """Image files with labels; the bytes are kept as they are, not decoded."""
 
     def __init__(self, labelled: Sequence[tuple[Path, int]], about: dict[str, Any]) -> None:
-        """``labelled`` is each image's path and label. Raises :class:`ConfigError` where a file is missing."""
+        """``labelled`` is each image's path and label."""
         self.fields: tuple[Field, ...] = (Field("image", "bytes"), Field("label", "int"))
         self._labelled = labelled
         self.about = about
@@ -64,17 +67,18 @@ class Images:
 def class_folders(folder: Path) -> Images:
     """One folder a class, their names in order being the labels 0, 1, ...; images may lie deeper in them.
 
-    Raises :class:`ConfigError` where that is not what ``folder`` holds.
+    Raises :class:`ConfigError` where that is not what ``folder`` holds, or a folder in it cannot be read.
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder", hint="name the folder that holds one folder a class")
-    classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    labelled = [
-        (path, label)
-        for label, name in enumerate(classes)
-        for path in sorted((folder / name).rglob("*"))
-        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
-    ]
+    try:
+        classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    found = [(path, label) for label, name in enumerate(classes) for path in _files(folder / name)]
+    labelled = [(path, label) for path, label in found if path.suffix.lower() in IMAGE_SUFFIXES]
+    if left_out := [path for path, _ in found if path.suffix.lower() not in IMAGE_SUFFIXES]:
+        sys.stderr.write(f"{len(left_out)} files are no images by their endings, and left out: {left_out[0]}, ...\n")
     if not labelled:
         raise ConfigError(
             f"{folder} has {len(classes)} folders and no image in them",
@@ -158,7 +162,8 @@ class Tokens:
         self._paths, self._length, self._width = paths, length, array(ARRAY_KINDS[kind]).itemsize
         self._starts = [0]
         for path in paths:
-            size = path.stat().st_size
+            with _open(path) as file:
+                size = os.fstat(file.fileno()).st_size
             if size % self._width:
                 raise ConfigError(
                     f"{path} has {size} bytes, which are no whole number of {kind}",
@@ -188,15 +193,28 @@ class Tokens:
         return {"tokens": raw}
 
 
+def _files(folder: Path) -> list[Path]:
+    """All files below ``folder``, in the order of their paths, links to files among them; folders behind links are not.
+
+    Links to nothing count too: reading says so, where leaving them out would lose samples in silence.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise _unreadable(Path(error.filename), error) from error
+
+    return sorted(Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
+
+
 def _stamp(paths: Iterable[Path], how: object) -> str:
-    """A hash of the files' names, sizes and times, and of ``how`` they are read."""
+    """A hash of the files' names, sizes and times, and of ``how`` they are read; reading tells what cannot be."""
     digest = hashlib.sha256(json.dumps(how).encode())
     for path in paths:
         try:
             found = path.stat()
+            about = f"{found.st_size}\0{found.st_mtime_ns}"
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", hint="correct the path") from error
-        digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
+            about = f"{error.strerror}"
+        digest.update(os.fsencode(path) + f"\0{about}\0".encode())
     return digest.hexdigest()
 
 
@@ -204,13 +222,18 @@ def _open(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="correct the path") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    hints = {errno.EISDIR: f"name the files in it: {path}/*", errno.EACCES: "its permissions keep you out"}
+    return ConfigError(f"cannot read {path}: {error.strerror}", hint=hints.get(error.errno or 0, "correct the path"))
 
 
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="correct the path") from error
+        raise _unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error}", hint="write PATH LABEL in each line") from error

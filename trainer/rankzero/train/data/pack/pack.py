@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -50,21 +51,24 @@ def pack(
     max_bad: int = 0,
     report: Report | None = None,
     journal_every: float = JOURNAL_EVERY,
+    anew: bool = False,
 ) -> Index:
     """Have all ``items`` in ``out`` and return the index. One process calls it.
 
     There are about ``shards`` shards of the same number of samples; one that has reached ``shard_bytes`` ends earlier.
     ``seed`` mixes the items, which training needs where neighbours are alike, since a reader mixes a few shards at a
-    time only; None keeps their order. The same input and options give the same bytes, also where the packing was killed
-    and called again in between; where all is done already nothing is written. Raises :class:`DataError` for an item
-    that cannot be packed, once there are more than ``max_bad`` such, and :class:`ConfigError` where ``out`` holds other
-    data, or there is no item.
+    time only; None keeps their order. The same input and options give the same bytes, also where the packing was
+    killed and called again in between; where all is done already nothing is written. ``anew`` drops what ``out``
+    holds of other input. Raises :class:`DataError` for an item that cannot be packed, once there are more than
+    ``max_bad`` such, and :class:`ConfigError` where ``out`` holds other data, or there is no item.
     """
     if not len(items):
         raise ConfigError("there is nothing to pack: the input holds no whole sample", hint="name other files")
     per_shard = -(-len(items) // shards)
     how = json.dumps([items.fingerprint, per_shard, shard_bytes, seed, [asdict(one) for one in items.fields]])
     source = hashlib.sha256(how.encode()).hexdigest()
+    if anew:
+        _drop_others(out, source)
     if (done := _finished(out, source)) is not None:
         return done
     journal = _begin(out, source)
@@ -111,9 +115,27 @@ def _complain(error: BadItemError, bad: int, max_bad: int) -> None:
     if bad > max_bad:
         raise DataError(
             f"{error} ({bad} bad so far, {max_bad} allowed)",
-            hint="mend or remove it and call again, or leave out a few: --max-bad N",
+            hint="leave out a few: --max-bad N; or mend or remove it and begin again: --anew",
         ) from error
     sys.stderr.write(f"left out: {error}\n")
+
+
+def _drop_others(out: Source, source: str) -> None:
+    """Remove what was packed of other input; the files that say so go first, so that a kill leaves no half of it.
+
+    Shards are written over; those that would be left are removed where they can be seen, in a folder.
+    """
+    told = f'"source": "{source}"'.encode()
+    found = []
+    for name in (INDEX_FILE, JOURNAL_FILE):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((name, out.read(name)))
+    if all(told in raw for _, raw in found):
+        return
+    for name, _ in found:
+        out.remove(name)
+    for path in out.folder.glob("shard-*.rz") if out.folder is not None else ():
+        out.remove(path.name)
 
 
 def _finished(out: Source, source: str) -> Index | None:
@@ -123,7 +145,8 @@ def _finished(out: Source, source: str) -> Index | None:
         return None
     if found.source != source:
         raise ConfigError(
-            f"{out.url} holds other data already, or the same packed in another way", hint="choose another place"
+            f"{out.url} holds other data already, or the same packed in another way",
+            hint="choose another place, or drop it: --anew",
         )
     return found
 
@@ -140,10 +163,10 @@ def _begin(out: Source, source: str) -> Journal:
         found: dict[str, Any] = json.loads(raw)
         journal = Journal(**{**found, "shards": [Shard(**one) for one in found["shards"]]})
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged: {error}", hint="empty the place and pack again") from error
+        raise DataError(f"{path} is damaged: {error}", hint="pack again with --anew") from error
     if journal.source != source:
         raise ConfigError(
             f"{path} tells of a packing of other data, or in another way, that has not ended",
-            hint="call it again as it was, or choose another place",
+            hint="call it again as it was, choose another place, or drop it: --anew",
         )
     return journal
