@@ -18,8 +18,9 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from rankzero import heartbeat
 from rankzero.config import CheckpointConfig
 from rankzero.errors import CheckpointError
-from rankzero.train.checkpoint import Checkpoints, manifest
+from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.checkpoint.staging import Staging
+from rankzero.train.checkpoint.stream import Writer
 from tests.trainer.checkpoint.scene import names, resumed, tracked
 from tests.trainer.ranks import run
 from tests.waiting import until
@@ -171,7 +172,7 @@ def one_rank_fails(rank: int, folder: Path) -> list[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         if rank == 1:
-            patch.setattr(manifest, "describe", refuse)
+            patch.setattr(Writer, "write_data", refuse)
         heard.append(str(checkpoints.save(2, wait=True)))
     heard.append(str(checkpoints.save(3, wait=True)))
     checkpoints.close()

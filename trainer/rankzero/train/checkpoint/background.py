@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -57,3 +59,13 @@ class Background(Generic[T]):
         finally:
             self._known.set()
         afterwards(self._result)
+
+
+NICENESS = 10
+"""Of what can wait: a tenth of a busy core stays, so that nobody waits long for a lock it holds."""
+
+
+def give_way() -> None:
+    """From now on others' work comes first, where cores are short. The calling thread alone; there is no way back."""
+    with contextlib.suppress(OSError):  # some containers forbid it
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

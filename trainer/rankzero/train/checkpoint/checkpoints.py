@@ -16,7 +16,7 @@ from rankzero.config import CheckpointConfig, ResumeConfig, TrainConfig
 from rankzero.errors import CheckpointError, ConfigError
 from rankzero.heartbeat import Phase
 from rankzero.train.checkpoint import manifest, plan, source, space, weights
-from rankzero.train.checkpoint.background import Background
+from rankzero.train.checkpoint.background import Background, give_way
 from rankzero.train.checkpoint.interval import Interval
 from rankzero.train.checkpoint.layout import Layout, step_of
 from rankzero.train.checkpoint.load import Loader
@@ -206,6 +206,7 @@ class Checkpoints:
         def work() -> Outcome:
             if in_background:
                 self._staging.finish()
+                give_way()
             return write(save, copies, self.layout, self._last_size, writers)
 
         def afterwards(outcome: Outcome) -> None:

@@ -31,6 +31,32 @@ Files = dict[str, dict[str, Any]]
 """By name: ``size`` in bytes, and ``crc32`` of each block as eight hexadecimal digits."""
 
 
+class Sums:
+    """Size and checksums of a file while it is written, the same as :func:`describe` finds them in it."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._blocks: list[str] = []
+        self._sum = 0
+
+    def add(self, data: memoryview) -> None:
+        """Bytes that come next."""
+        while data:
+            part = data[: BLOCK - self.size % BLOCK]
+            self._sum = zlib.crc32(part, self._sum)
+            self.size += len(part)
+            if self.size % BLOCK == 0:
+                self._blocks.append(f"{self._sum:08x}")
+                self._sum = 0
+            data = data[len(part) :]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """As it stands in the manifest."""
+        rest = [f"{self._sum:08x}"] if self.size % BLOCK or not self.size else []
+        return {"size": self.size, "crc32": self._blocks + rest}
+
+
 def describe(folder: Path, names: Iterable[str]) -> Files:
     """Sizes and checksums of files in ``folder`` as they are now. Raises OSError."""
     return {name: {"size": (folder / name).stat().st_size, "crc32": checksums(folder / name)} for name in sorted(names)}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.storage import WriteResult
 
 from rankzero.train.checkpoint import manifest, space
@@ -20,6 +19,7 @@ from rankzero.train.checkpoint.layout import Layout
 from rankzero.train.checkpoint.manifest import Files
 from rankzero.train.checkpoint.peers import Peers
 from rankzero.train.checkpoint.plan import Plan, Planner
+from rankzero.train.checkpoint.stream import Writer
 from rankzero.train.checkpoint.tracked import Capture
 
 COMMON_FILE = "state.pt"
@@ -72,7 +72,7 @@ def write(save: Save, copies: Mapping[str, Any], layout: Layout, last_size: int,
     problem = peers.broadcast(_begun(layout, save.step, last_size) if peers.is_first else "")
     if problem:
         return Outcome(save.step, problem)
-    writer = FileSystemWriter(folder)
+    writer = Writer(folder)
     writer.set_up_storage_writer(peers.is_first, rank=peers.rank, use_collectives=True)
     parts = peers.gather(_write_mine(save, copies, writer, folder, peers))
     outcome = Outcome(save.step)
@@ -94,13 +94,13 @@ def _begun(layout: Layout, step: int, last_size: int) -> str:
     return ""
 
 
-def _write_mine(save: Save, copies: Mapping[str, Any], writer: FileSystemWriter, folder: Path, peers: Peers) -> _Part:
+def _write_mine(save: Save, copies: Mapping[str, Any], writer: Writer, folder: Path, peers: Peers) -> _Part:
     results: list[WriteResult] = []
     files: Files = {}
     problem, is_bug = "", False
     try:
         results = writer.write_data(save.plan.mine, Planner(copies)).value()
-        files = manifest.describe(folder, {result.storage_data.relative_path for result in results})
+        files = writer.described
     except Exception as error:
         cause = _os_error(error)
         problem, is_bug = (_text(cause, folder), False) if cause else (f"{type(error).__name__}: {error}", True)
@@ -109,7 +109,7 @@ def _write_mine(save: Save, copies: Mapping[str, Any], writer: FileSystemWriter,
     return _Part(results, files, save.capture.own, problem, is_bug)
 
 
-def _completed(save: Save, parts: list[_Part], writer: FileSystemWriter, folder: Path, layout: Layout) -> Outcome:
+def _completed(save: Save, parts: list[_Part], writer: Writer, folder: Path, layout: Layout) -> Outcome:
     for part in parts:
         if part.problem:
             return Outcome(save.step, part.problem, part.is_bug)
