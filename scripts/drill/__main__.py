@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from scripts.drill import ground as grounds
 from scripts.drill import results
 from scripts.drill.catalogue import DRILLS, UNDISTURBED, named
 from scripts.drill.evidence import Evidence
-from scripts.drill.ground import Ground
+from scripts.drill.ground import STRATEGIES, Ground
 from scripts.drill.judge import Verdict
 from scripts.drill.plan import Drill, Power
 from scripts.drill.runner import evidence_folder, perform
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     stages = Stages()
     prepare = grounds.local if options.cluster == "lab" else grounds.existing
-    ground = prepare(stages, options.image, tuple(options.values))
+    ground = replace(prepare(stages, options.image, tuple(options.values)), strategy=options.strategy)
     if options.drills == ["all"] and not ground.is_lab:
         wanted = [drill for drill in wanted if drill.power is Power.API]
         left_out = [drill.name for drill in DRILLS if drill.power is Power.NODES]
@@ -67,6 +68,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--image", default=os.environ.get("IMAGE") or "", help="image that the nodes can pull")
     parser.add_argument(
         "--values", action="append", default=[], metavar="FILE", help="values that this cluster needs (storage class)"
+    )
+    parser.add_argument(
+        "--strategy", choices=STRATEGIES, default=STRATEGIES[0], help="whether all ranks hold the state, or a part each"
     )
     parser.add_argument("--keep", action="store_true", help="also write to bench/results/drills.json, for the table")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")

@@ -18,6 +18,8 @@ from scripts.drill.scene import Scene
 CHANGED_RATE = 0.003
 OTHER_RUN_WITHIN = 180.0
 """Seconds."""
+SAVES_STRUCK = 3
+"""Saves at which a worker is killed at most, for one kill to come before the checkpoint was whole."""
 REFUSED = "TooManyRequests"
 """What the API says to an eviction that a PodDisruptionBudget forbids."""
 
@@ -100,6 +102,34 @@ def evict_both_pods(scene: Scene) -> None:
 def damage_newest_checkpoint(scene: Scene) -> None:
     """Flip a bit in the newest checkpoint, and SIGKILL a worker: a stop that asks to save would write a new one."""
     scene.release.in_pod(scene.pod(1), "damage-newest", "SIGKILL")
+
+
+def kill_in_save(scene: Scene) -> None:
+    """SIGKILL to the worker of pod 1 while a checkpoint is being written, until one has struck before it was whole.
+
+    Raises :class:`ClusterError` where all of ``SAVES_STRUCK`` kills came too late.
+    """
+    for _ in range(SAVES_STRUCK):
+        attempt = scene.group()["attempt"]
+        scene.strike_now()
+        step = int(scene.release.in_pod(scene.pod(1), "kill-in-save"))
+        if _resumed_from(scene, attempt + 1) < step:
+            return
+    raise ClusterError(
+        f"{SAVES_STRUCK} saves were complete when the worker was killed",
+        hint="run the drill again, with less beside it",
+    )
+
+
+def _resumed_from(scene: Scene, attempt: int) -> int:
+    """The step from which an attempt went on, once it has made one."""
+
+    def found() -> bool:
+        progress = scene.group().get("progress") or {}
+        return bool(progress.get("attempt") == attempt and "resumed_from" in progress)
+
+    scene.wait_until(found, what=f"the first step of attempt {attempt}")
+    return int(scene.group()["progress"]["resumed_from"])
 
 
 def drain_node(scene: Scene) -> None:

@@ -11,6 +11,8 @@ from scripts.demo import road
 from scripts.lab import kube, programs, trainer_image
 from scripts.stages import Stages
 
+STRATEGIES = ("ddp", "fsdp")
+
 
 @dataclass(frozen=True)
 class Ground:
@@ -24,6 +26,8 @@ class Ground:
     values: tuple[str, ...]
     """Values files that this cluster needs: a storage class, tolerations."""
     is_lab: bool
+    strategy: str = STRATEGIES[0]
+    """``train.parallel.strategy``: whether all ranks hold the state, or each a part of it."""
 
 
 def local(stages: Stages, image: str, values: tuple[str, ...]) -> Ground:

@@ -2,6 +2,7 @@
 
     signal worker|launcher|torchrun SIGNAL    to the process that trains, to PID 1, to torchrun; prints when
     damage-newest SIGNAL                      flip a bit in the newest checkpoint, then signal the worker
+    kill-in-save                              SIGKILL to the worker as soon as a save is being written; prints its step
     newest                                    name the newest checkpoint
     fill | free                               the checkpoint volume
     crowd HOST PORT COUNT SECONDS             keep up connections that say nothing, half a line, or nonsense
@@ -29,6 +30,7 @@ NONSENSE = (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00
 GREETINGS = (b"", b'{"kind": "Hello"', b"", *NONSENSE)
 """What strangers say: nothing, half a line, another protocol."""
 TOPPED_UP_EVERY = 1.0
+SAVE_WITHIN = 60.0
 MOST_TIMES = 20
 """Connections opened in all, as a multiple of those at a time."""
 
@@ -44,6 +46,8 @@ def main() -> None:
         case "damage-newest":
             damage_newest()  # and no time for a newer one:
             os.kill(process("worker"), signal.Signals[rest[0]])
+        case "kill-in-save":
+            say(str(kill_in_save()))
         case "newest":
             sys.stdout.write(newest().name)
         case "fill":
@@ -132,6 +136,24 @@ def damage_newest() -> None:
         [byte] = content.read(1)
         content.seek(-1, os.SEEK_CUR)
         content.write(bytes([byte ^ 1]))
+
+
+def kill_in_save() -> int:
+    """Wait for the next save, and kill the worker while it lasts; the step that was to be saved."""
+    victim = process("worker")
+    folder = state_dir() / "checkpoints"
+    known = set(unfinished(folder))
+    deadline = time.monotonic() + SAVE_WITHIN
+    while not (begun := [name for name in unfinished(folder) if name not in known]):  # no pause: it may last 10 ms
+        if time.monotonic() > deadline:
+            sys.exit(f"no save has begun within {SAVE_WITHIN:g} s")
+    os.kill(victim, signal.SIGKILL)
+    return int(begun[0].split("-")[1].partition(".")[0])
+
+
+def unfinished(folder: Path) -> list[str]:
+    """Folders of checkpoints that are being written, or whose writers were killed."""
+    return [path.name for path in folder.glob(".step-*.tmp")]
 
 
 def fill() -> None:

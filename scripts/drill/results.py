@@ -8,7 +8,7 @@ from bench import result_file
 from rankzero.files import read_json, write_json
 from scripts.cache import REPO
 from scripts.drill.catalogue import DRILLS
-from scripts.drill.ground import Ground
+from scripts.drill.ground import STRATEGIES, Ground
 from scripts.drill.judge import Verdict
 from scripts.drill.plan import Drill
 
@@ -24,9 +24,16 @@ def add(drill: Drill, verdict: Verdict, ground: Ground, *, keep: bool) -> None:
         result_file.write(NAME, _with(result_file.read(NAME), drill, verdict, ground))
 
 
+def name_of(drill: Drill, strategy: str) -> str:
+    """What a drill's result is called: with another strategy than the first, that is said too."""
+    return drill.name if strategy == STRATEGIES[0] else f"{drill.name} ({strategy})"
+
+
 def _with(document: dict[str, Any] | None, drill: Drill, verdict: Verdict, ground: Ground) -> dict[str, Any]:
-    drills = {**(document or {}).get("drills", {}), drill.name: _entry(drill, verdict, ground)}
-    known = {name: drills[name] for name in (one.name for one in DRILLS) if name in drills}
+    name = name_of(drill, ground.strategy)
+    drills = {**(document or {}).get("drills", {}), name: _entry(drill, verdict, ground)}
+    order = [name_of(one, strategy) for strategy in STRATEGIES for one in DRILLS]
+    known = {name: drills[name] for name in order if name in drills}
     return {
         "drills": known,
         "targets": {name: _target(one) for name, one in known.items() if one.get("target") is not None},
@@ -44,6 +51,7 @@ def _entry(drill: Drill, verdict: Verdict, ground: Ground) -> dict[str, Any]:
         "pods": {str(rank): fate for rank, fate in verdict.pods.items()},
         "steps_repeated": verdict.steps_repeated,
         "notes": list(verdict.shortfalls),
+        "strategy": ground.strategy,
         "image": ground.image.rpartition("/")[2],
         "cluster": "lab" if ground.is_lab else "existing",
         "machine": result_file.machine(),

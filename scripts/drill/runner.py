@@ -62,19 +62,27 @@ def evidence_folder(drill: Drill, ground: Ground) -> Path:
 
 
 def _settings(ground: Ground) -> str:
-    """Changes with the chart and the values that all drills share: runs with others cannot be compared."""
+    """Changes with the chart and the values that all drills share: runs with others cannot be compared.
+
+    Nor can one that is sharded with one that is not: its sums are taken in another order.
+    """
     chart = sorted(path for path in (REPO / CHART).rglob("*") if path.is_file())
     digest = hashlib.sha256()
     for path in (*chart, REPO / VALUES, *map(Path, ground.values)):
         digest.update(path.read_bytes())
-    return digest.hexdigest()[:8]
+    return f"{digest.hexdigest()[:8]}-{ground.strategy}"
 
 
 @contextmanager
 def _scene(drill: Drill, ground: Ground, stages: Stages) -> Iterator[Scene]:
     plain = yaml.safe_load((REPO / VALUES).read_text(encoding="utf-8"))
     launch = {"args": [*plain["launch"]["args"], *drill.arguments]}
-    values = {**drill.values, "run": {"id": RUN_ID}, "launch": {**launch, **drill.values.get("launch", {})}}
+    values = {
+        **drill.values,
+        "run": {"id": RUN_ID},
+        "launch": {**launch, **drill.values.get("launch", {})},
+        "train": {"parallel": {"strategy": ground.strategy}},
+    }
     release = Release(ground, drill.name, values)
     run = Patient(Run(connect(ground.kubeconfig), release.namespace, NAME), stages.say)
     scene = Scene(release, run, stages)

@@ -11,7 +11,9 @@ from bench import result_file
 from bench.recovery import summary
 from rankzero.errors import ConfigError
 from scripts.drill import catalogue
+from scripts.drill.ground import STRATEGIES
 from scripts.drill.plan import Drill
+from scripts.drill.results import name_of
 from scripts.generate import files
 
 BEGIN, END = (
@@ -42,9 +44,10 @@ def front_page() -> str:
 
 
 def drills() -> str:
-    """The text of ``docs/drills.md``: every drill, and its result where it has one."""
+    """The text of ``docs/drills.md``: every drill, and its result where it has one; then those with sharded state."""
     found = result_file.read("drills") or {"drills": {}}
-    results = found["drills"]
+    whole, *others = STRATEGIES
+    results = {name: one for name, one in found["drills"].items() if one.get("strategy", whole) == whole}
     rows = [["drill", "what is done", "what must happen", "within", "target", "took", ""]]
     rows += [_drill(drill, results.get(drill.name)) for drill in catalogue.DRILLS]
     said = "\n".join(
@@ -55,6 +58,10 @@ def drills() -> str:
     parts = (
         [table(rows), *_drilled_on(results), "What the records said of each attempt:", said] if said else [table(rows)]
     )
+    for strategy in others:
+        parts += _drills_again(
+            strategy, {n: one for n, one in found["drills"].items() if one.get("strategy") == strategy}
+        )
     return replaced(files.DRILLS, "drills", "\n\n".join(parts))
 
 
@@ -194,6 +201,19 @@ def _drill(drill: Drill, result: dict[str, Any] | None) -> list[str]:
         if result["passed"] and drill.target is not None and result["seconds"] > drill.target:
             how = "passed, **target missed**"
     return [f"`{drill.name}`", drill.done, drill.expected, f"{drill.within:g} s", target, took, how]
+
+
+def _drills_again(strategy: str, results: dict[str, Any]) -> list[str]:
+    """The drills that were run with another strategy: a short table, and where it was."""
+    found = [(drill, results.get(name_of(drill, strategy))) for drill in catalogue.DRILLS]
+    columns = slice(3, None)
+    rows = [
+        [_drill(drill, one)[0], *_drill(drill, one)[columns], str(one["steps_repeated"])] for drill, one in found if one
+    ]
+    if not rows:
+        return []
+    heading = ["drill", "within", "target", "took", "", "steps repeated"]
+    return [f"With `train.parallel.strategy: {strategy}`:", table([heading, *rows]), *_drilled_on(results)]
 
 
 def _drilled_on(results: dict[str, Any]) -> list[str]:

@@ -74,6 +74,22 @@ def test_a_name_in_the_environment_is_not_that_of_a_drill() -> None:
     assert "scripts.drill worker-killed" in said("NAME=worker-killed")
 
 
+def test_results_of_sharded_and_of_whole_state_stand_beside_each_other() -> None:
+    verdict = Verdict(1.0, (), 0, ())
+    ground = Ground(None, Path("kubectl"), Path("helm"), "registry.example.com/trainer:1", (), is_lab=True)
+    drill = named("worker-killed")
+    document = results._with(None, drill, verdict, replace(ground, strategy="fsdp"))
+    document = results._with(document, drill, replace(verdict, seconds=2.0), ground)
+    assert [(name, one["strategy"], one["seconds"]) for name, one in document["drills"].items()] == [
+        ("worker-killed", "ddp", 2.0),
+        ("worker-killed (fsdp)", "fsdp", 1.0),
+    ]
+    assert {name: target["met"] for name, target in document["targets"].items()} == {
+        "worker-killed": False,
+        "worker-killed (fsdp)": True,
+    }
+
+
 def test_a_result_that_fell_short_meets_no_target() -> None:
     verdict = Verdict(1.0, (), 0, ())
     ground = Ground(None, Path("kubectl"), Path("helm"), "registry.example.com/trainer:1", (), is_lab=True)

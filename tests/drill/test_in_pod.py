@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rankzero.errors import ClusterError
-from scripts.drill import crowd
+from scripts.drill import crowd, in_pod
 from scripts.drill.in_pod import deepest
 from scripts.drill.release import PROGRAM
 
@@ -93,3 +95,34 @@ def test_a_coordinator_that_keeps_strangers_fails_the_drill(opened: int, dropped
 )
 def test_the_training_process_is_the_deepest_below_pid_1(parents: dict[int, int], training: list[int]) -> None:
     assert deepest(parents) == training
+
+
+def test_the_worker_is_killed_at_the_next_save_and_not_for_what_an_earlier_kill_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoints/.step-0000000020.tmp").mkdir(parents=True)
+    monkeypatch.setattr(in_pod, "state_dir", lambda: tmp_path)
+    looked = threading.Event()
+
+    def unfinished(folder: Path) -> list[str]:
+        found = listed(folder)
+        looked.set()
+        return found
+
+    listed = in_pod.unfinished
+    monkeypatch.setattr(in_pod, "unfinished", unfinished)
+
+    def save() -> None:
+        looked.wait()
+        (tmp_path / "checkpoints/.step-0000000030.tmp").mkdir()
+
+    with subprocess.Popen(["sleep", "infinity"]) as worker:
+        monkeypatch.setattr(in_pod, "process", lambda _: worker.pid)
+        thread = threading.Thread(target=save)
+        thread.start()
+        try:
+            assert in_pod.kill_in_save() == 30
+            assert worker.wait(90) == -signal.SIGKILL
+        finally:
+            worker.kill()
+            thread.join()

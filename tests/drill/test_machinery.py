@@ -127,6 +127,8 @@ def test_runs_with_another_chart_or_other_values_are_not_compared(make_ground: M
     assert folder != runner.evidence_folder(DRILL, plain)
     values.write_text("train: {batchSize: 1}\n")
     assert folder != runner.evidence_folder(DRILL, other)
+    sharded = replace(plain, strategy="fsdp")
+    assert runner.evidence_folder(DRILL, sharded) != runner.evidence_folder(DRILL, plain)
 
 
 def test_an_eviction_that_the_budget_forbids_is_told_from_one_that_goes_wrong(make_ground: MakeGround) -> None:
@@ -142,6 +144,25 @@ def test_an_eviction_that_the_budget_forbids_is_told_from_one_that_goes_wrong(ma
 def test_a_second_eviction_must_be_refused_while_the_first_pod_is_away(make_ground: MakeGround) -> None:
     with pytest.raises(ClusterError, match="drill-0 was evicted while drill-1 was away"):
         faults.evict_both_pods(scene(make_ground()))
+
+
+def test_a_save_that_was_whole_before_the_kill_is_followed_by_another_try(
+    make_ground: MakeGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempt 2 goes on from step 30, at which attempt 1 was killed; attempt 3 does not from that of attempt 2."""
+    one = scene(make_ground())
+    struck = iter([30, 40])
+    attempts = iter([1, 2, 2, 2, 3, 3])
+    resumed = {1: 0, 2: 30, 3: 30}
+    monkeypatch.setattr(one.release, "in_pod", lambda *_: str(next(struck)))
+
+    def group() -> dict[str, Any]:
+        attempt = next(attempts)
+        return {"attempt": attempt, "progress": {"attempt": attempt, "resumed_from": resumed[attempt]}}
+
+    monkeypatch.setattr(one, "group", group)
+    faults.kill_in_save(one)
+    assert next(struck, None) is None
 
 
 def test_the_network_of_a_whole_machine_is_never_cut(make_ground: MakeGround) -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from bench import result_file
 from scripts.drill.catalogue import DRILLS, named
+from scripts.drill.ground import STRATEGIES
 from scripts.drill.plan import Drill
+from scripts.drill.results import name_of
 
 ALIKE = (
-    {"worker-killed", "checkpoint-damaged"},
+    {"worker-killed", "checkpoint-damaged", "killed-in-save"},
     {"launcher-killed", "coordinator-crowded", "node-restarted"},
     {"launcher-0-killed", "node-0-stopped"},
     {
@@ -29,10 +31,11 @@ WITH_CAUSE = [drill for drill in DRILLS if drill.causes]
 
 def causes(name: str) -> Iterator[dict[str, str]]:
     """What the kept results say of the attempts that ended."""
-    for said in RECORDED.get(name, {}).get("cause", []):
-        kind, found, reason = said.partition(": ")
-        if found:
-            yield {"kind": kind, "reason": reason}
+    for recorded in (name_of(named(name), strategy) for strategy in STRATEGIES):
+        for said in RECORDED.get(recorded, {}).get("cause", []):
+            kind, found, reason = said.partition(": ")
+            if found:
+                yield {"kind": kind, "reason": reason}
 
 
 def accepts(drill: Drill, cause: dict[str, str]) -> bool:

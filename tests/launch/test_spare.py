@@ -387,6 +387,7 @@ def test_what_an_attempt_imported_is_there_in_the_next_and_running_workers_are_n
     code = script(
         tmp_path,
         "import sys; known = 'yaml' in sys.modules; import yaml, threading; print(known, flush=True)\n"
+        "try: import yaml.no_such_part\nexcept ImportError: pass\n"
         "threading.Event().wait(float(sys.argv[1]))",
     )
 

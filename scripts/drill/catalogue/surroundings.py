@@ -21,6 +21,19 @@ DRILLS = (
         quick=True,
     ),
     Drill(
+        name="killed-in-save",
+        done="SIGKILL to the training process of pod 1 while a checkpoint is being written "
+        f"(at most {faults.SAVES_STRUCK} times, until one was not whole yet)",
+        expected="the checkpoint that was not whole counts for nothing; the run goes on from the one before it",
+        within=15,
+        disturb=faults.kill_in_save,
+        causes=(KILLED_FROM_OUTSIDE,) * faults.SAVES_STRUCK,
+        optional_causes=faults.SAVES_STRUCK - 1,
+        pods=BOTH_KEPT,
+        repeats=2 * EVERY_STEPS * faults.SAVES_STRUCK,
+        least_repeats=EVERY_STEPS,
+    ),
+    Drill(
         name="volume-full",
         done="the checkpoint volume is filled until a save fails, then freed",
         expected="the failed save is loud and ends nothing; the next one after that succeeds",

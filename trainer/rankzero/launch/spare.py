@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rankzero.launch import spare_process
@@ -65,8 +65,10 @@ class Spare:
         """False once the process has ended; its workers end with it."""
         return not self._reader.done()
 
-    async def preload(self, modules: Sequence[str], say: Callable[[str], None]) -> None:
-        """Import ``modules`` in the spare; what fails is said and left to the workers.
+    async def preload(
+        self, modules: Sequence[str], say: Callable[[str], None], *, quietly: Collection[str] = ()
+    ) -> None:
+        """Import ``modules`` in the spare; what fails is said, but for those ``quietly``, and left to the workers.
 
         For a spare without workers: it hears of no worker's end while it imports, and an import that crashes
         ends them. Raises :class:`SpareError`, also where the spare cannot be forked afterwards.
@@ -74,7 +76,8 @@ class Spare:
         answer = await self._ask({"preload": list(modules)}, [], timeout=None)
         self.memory = answer["memory"]
         for name, reason in answer["failed"].items():
-            say(f"the warm spare could not import {name}: {reason}")
+            if name not in quietly:
+                say(f"the warm spare could not import {name}: {reason}")
         if answer["unsafe"]:
             raise SpareError(f"{answer['unsafe']}; OMP_NUM_THREADS=1 keeps numerical libraries from doing so")
 

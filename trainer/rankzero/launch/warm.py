@@ -34,6 +34,7 @@ class Warmth:
     ) -> None:
         self._environment = dict(environment)
         self._wanted = [*BASELINE, *extra]
+        self._learnt: set[str] = set()
         python_path = environment.get("PYTHONPATH", "")
         self._own_folders = [str(Path(script).resolve().parent), *filter(None, python_path.split(os.pathsep))]
         self._say = say
@@ -111,7 +112,8 @@ class Warmth:
         try:
             spare = await Spare.start(self._environment)
             self._spares.add(spare)
-            await spare.preload(self._wanted, self._say)
+            # Libraries try modules that need not be there: of what was only seen to be asked for, nothing is said.
+            await spare.preload(self._wanted, self._say, quietly=self._learnt)
         except (OSError, SpareError) as error:
             self._say(f"no warm spare, workers are started plainly: {error}")
             await self._retire(spare)
@@ -134,6 +136,7 @@ class Warmth:
         new = [name for name in seen if name not in self._wanted and is_installed(name, self._own_folders)]
         if new:
             self._wanted += new
+            self._learnt.update(new)
             self._successor = await self._new_spare()
 
     async def _retire(self, spare: Spare | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 PEAKS = (
     # Dense BF16 in 1e12 FLOP/s; data sheets show twice as much where they mean 2:4 sparsity. First match counts.
@@ -48,6 +47,9 @@ def count(loss: Callable[[], Tensor]) -> int:
     again: what a model needs counts, not what is done. On device `meta` it takes no time and no memory. Gradients that
     it leaves are the caller's to drop.
     """
+    # Not above: where there is no Triton, to import it prints a warning in each process of each run.
+    from torch.utils.flop_counter import FlopCounterMode
+
     with FlopCounterMode(display=False) as counter:
         loss().backward()  # type: ignore[no-untyped-call]
     return int(counter.get_total_flops())

@@ -47,7 +47,9 @@ def gpt(width: int = 128, heads: int = 4, blocks: int = 4, context: int = 128) -
     """(batch, length) bytes -> (batch, length, 256) logits of the byte that follows each."""
     layers: dict[str, nn.Module] = {"embedding": Embedding(width, context)}
     layers |= {f"block{i}": Block(width, heads) for i in range(blocks)}
-    return nn.Sequential(OrderedDict(layers, norm=nn.LayerNorm(width), logits=nn.Linear(width, 256)))
+    # With a bias the result would be a view, of which FSDP warns in each run.
+    logits = nn.Linear(width, 256, bias=False)
+    return nn.Sequential(OrderedDict(layers, norm=nn.LayerNorm(width), logits=logits))
 
 
 def tensor_plan() -> dict[str, ParallelStyle]:
