@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def process_group(config: TrainConfig) -> Iterator[Ranks]:
     """Join the default process group and leave it at the end. Every rank calls it.
 
     Reads the environment that ``rankzero launch`` or torchrun sets; without one it is a world of one process.
-    Seeds Python and torch with ``config.seed`` + rank. Raises :class:`ConfigError` for a backend that this
+    Seeds Python, torch and numpy with ``config.seed`` + rank. Raises :class:`ConfigError` for a backend that this
     build or machine lacks.
     """
     heartbeat.current()  # the launcher sees this rank from now on
@@ -147,6 +148,8 @@ def choose_backend(wanted: str, device: torch.device) -> str:
 
 
 def seed(value: int) -> None:
-    """Seed Python's and torch's generators, CUDA included."""
+    """Seed Python's and torch's generators, CUDA included, and numpy's where the script has imported it before."""
     random.seed(value)
     torch.manual_seed(value)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(value % 2**32)

@@ -30,7 +30,7 @@ class Background(Generic[T]):
 
     def poll(self) -> T | None:
         """The result, once, when it is known; raises what the work raised."""
-        if self._thread is None or not self._known.is_set():
+        if not self._known.is_set():
             return None
         result, self._result = self._result, None
         error, self._error = self._error, None
@@ -44,11 +44,12 @@ class Background(Generic[T]):
             self._known.wait()
         return self.poll()
 
-    def join(self) -> None:
-        """Wait until nothing runs any more, what comes afterwards included."""
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until nothing runs any more, what comes afterwards included, or ``timeout`` seconds."""
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.join(timeout)
+            if not self._thread.is_alive():
+                self._thread = None
 
     def _run(self, work: Callable[[], T], afterwards: Callable[[T], None]) -> None:
         try:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +29,10 @@ from rankzero.train.checkpoint.write import Outcome, Save, write
 from rankzero.train.progress import state_dir
 from rankzero.train.sharding import local
 
+FINISH_WITHIN = 20.0
+"""Seconds that a save which is being written has to end in when the script has failed. It mostly does, since the other
+ranks' threads go on; a thread that is in torch's writer when the interpreter ends would abort the process, and the
+error would look like one of the machine."""
 HINT = "is the checkpoint volume full? checkpoints.size, train.checkpoint.keep and keepEvery set the room it needs"
 
 
@@ -94,8 +98,12 @@ class Checkpoints:
     ) -> None:
         if kind is None:
             self.close()
-        elif issubclass(kind, SystemExit):  # it may be in a hurry; any other error must not wait for other ranks
+        elif issubclass(kind, SystemExit):  # it may be in a hurry
             self._settle(self._background.wait())
+        else:  # which other ranks may not share, nor wait for
+            self._background.join(FINISH_WITHIN)
+            with suppress(Exception):  # the script's own error is the one to be told
+                self._settle(self._background.poll())
 
     def track(self, **parts: object) -> None:
         """Hand over live objects by name, before :meth:`resume`: modules before their optimizers, then what has

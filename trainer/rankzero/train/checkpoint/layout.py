@@ -49,11 +49,17 @@ class Layout:
         """Unfinished and replaced ones; they may hold much of the volume."""
         return sorted(self.folder.glob(".step-*"))
 
-    def begin(self, step: int) -> None:
-        """Make the folder to write into, and room. Raises OSError."""
+    def make_room(self) -> None:
+        """Remove leftovers, as far as that is possible: a file that somebody still reads keeps its folder on NFS."""
         for leftover in self.leftovers():
-            shutil.rmtree(leftover)
-        self.unfinished(step).mkdir(parents=True)
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def begin(self, step: int) -> None:
+        """Make an empty folder to write into. Raises OSError."""
+        folder = self.unfinished(step)
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
 
     def publish(self, step: int) -> None:
         """What has been written becomes the checkpoint of its step, and the latest one. Raises OSError."""

@@ -1,8 +1,10 @@
-"""The random generators of a rank, as part of what a run resumes from."""
+"""The random generators of a rank (Python's, torch's, numpy's where it is used), a part of what a run resumes from."""
 
 from __future__ import annotations
 
+import importlib
 import random
+import sys
 from typing import Any
 
 import torch
@@ -14,6 +16,9 @@ def state() -> dict[str, Any]:
     found: dict[str, Any] = {"python": [version, list(internal), gauss], "torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         found["cuda"] = torch.cuda.get_rng_state()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        kind, key, *rest = numpy.random.get_state()
+        found["numpy"] = [kind, key.tolist(), *rest]
     return found
 
 
@@ -24,3 +29,5 @@ def restore(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"].cpu())
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"].cpu())
+    if "numpy" in state:
+        importlib.import_module("numpy.random").set_state(tuple(state["numpy"]))

@@ -86,6 +86,7 @@ def write(save: Save, copies: Mapping[str, Any], layout: Layout, last_size: int,
 def _begun(layout: Layout, step: int, last_size: int) -> str:
     try:
         layout.folder.mkdir(parents=True, exist_ok=True)
+        layout.make_room()  # first: what killed saves have left may be what fills the volume
         if refusal := space.refusal(layout.folder, last_size):
             return refusal
         layout.begin(step)
