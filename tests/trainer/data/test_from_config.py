@@ -26,6 +26,13 @@ def test_a_folder_is_read_with_the_settings(tmp_path: Path) -> None:
     assert [len(batch) for batch in data] == [7, 7, 7, 4]
 
 
+def test_a_batch_is_what_a_rank_takes_in_a_step(tmp_path: Path) -> None:
+    url = numbers(tmp_path / "data", 50, shards=10)
+    config = TrainConfig(data=url, batch_size=5, accumulate=2, data_loader=DataLoaderConfig(workers=0))
+    data = load_data(config, open_data(config), 0, 2, collate=numbers_of)
+    assert [len(batch) for batch in data] == [10, 10, 5]
+
+
 def test_any_url_of_fsspec_is_read_through_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = numbers("memory://bucket/folder", 50, shards=10)
     monkeypatch.setattr(contract, "CACHE_PATH", str(tmp_path))

@@ -48,6 +48,7 @@ def load_data(
 ) -> Loader:
     """The loader of ``dataset``, packed or any map-style one, with the settings of ``train``.
 
+    A batch is what a rank takes in a step, ``batch_size * accumulate`` samples; :meth:`Step.run` cuts it.
     Every rank calls it; ``rank`` is its place among ``ranks`` that read different data. Raises what :class:`Loader`
     does.
     """
@@ -56,7 +57,7 @@ def load_data(
         dataset,
         rank,
         ranks,
-        batch_size=config.batch_size,
+        batch_size=config.batch_size * config.accumulate,
         seed=config.seed,
         shuffle=settings.shuffle,
         window=settings.window,

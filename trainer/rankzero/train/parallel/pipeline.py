@@ -79,6 +79,7 @@ class Pipeline:
                 hint=f"allowed for train.accumulate: {stages} or more; four times as many keep the stages busy",
             )
         self._is_last = self._index == stages - 1
+        self._count, self._samples = config.accumulate, 0
         self._group = mesh.get_group("pipeline")
         self._device = next(stage.parameters()).device
         self._schedule = SCHEDULES[config.parallel.schedule](
@@ -88,8 +89,17 @@ class Pipeline:
     def run(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Leave the gradients of the mean loss in the stage; returns that loss on every stage. Every rank calls it.
 
-        ``inputs`` and ``targets`` are the whole step's: (micro-batches * their size, ...).
+        ``inputs`` and ``targets`` are the whole step's: (micro-batches * their size, ...). Raises :class:`ConfigError`
+        where they are not as many in each step: stages agree on shapes once.
         """
+        self._samples = self._samples or len(inputs)
+        if len(inputs) != self._samples or len(inputs) % self._count:
+            raise ConfigError(
+                f"a step of {len(inputs)} samples for a pipeline of {self._count} micro-batches, whose first had "
+                f"{self._samples}",
+                hint="leave out what fills no whole step (train.dataLoader.dropLast: true), and give each step "
+                "train.batchSize * train.accumulate samples",
+            )
         losses: list[Tensor] = []
         self._schedule.step(
             *([inputs] if self._index == 0 else []),

@@ -84,7 +84,9 @@ class Step:
     def run(self, inputs: Tensor, targets: Tensor) -> None:
         """Forward and backward passes of a step. Every rank calls it.
 
-        ``inputs`` and ``targets`` are (batch_size * accumulate, ...), on the CPU or on the rank's device.
+        ``inputs`` and ``targets`` are (batch_size * accumulate, ...), on the CPU or on the rank's device. Other numbers
+        of samples, such as the last of an epoch, are cut as evenly as may be, and each sample of this rank counts
+        alike; a pipeline needs the same number in each step. Every rank counts alike, whatever its number of samples.
         """
         assert self._loss_function is not None, "Step(..., loss=...)"
         device = self._loss.device
@@ -95,9 +97,12 @@ class Step:
             self._loss = loss if self.scaler is None else loss / self.scaler.get_scale()
             return
         count = self._config.accumulate
-        for some, wanted in zip(inputs.chunk(count), targets.chunk(count), strict=True):
+        for some, wanted in zip(inputs.tensor_split(count), targets.tensor_split(count), strict=True):
+            weight = len(some) / len(inputs)
+            if not len(some):  # ranks whose model is sharded make the same passes, though some have less to do
+                some, wanted = inputs[:1], targets[:1]
             with self.micro():
-                self.backward(self._loss_function(self._model(some), wanted))
+                self.backward(self._loss_function(self._model(some), wanted), weight=weight)
 
     @contextmanager
     def micro(self) -> Iterator[None]:
@@ -111,9 +116,13 @@ class Step:
         with self._model.no_sync() if waits else nullcontext():  # type: ignore[operator]
             yield
 
-    def backward(self, loss: Tensor) -> None:
-        """The backward pass for the mean loss of a micro-batch; inside of :meth:`micro`."""
-        share = loss / self._config.accumulate
+    def backward(self, loss: Tensor, *, weight: float | None = None) -> None:
+        """The backward pass for the mean loss of a micro-batch; inside of :meth:`micro`.
+
+        ``weight`` is its part of this rank's samples in the step; None where all micro-batches have as many. Where some
+        do not count (ignored tokens), it is the part of those that do.
+        """
+        share = loss * weight if weight is not None else loss / self._config.accumulate
         self._loss = self._loss + share.detach()
         (share if self.scaler is None else self.scaler.scale(share)).backward()  # type: ignore[no-untyped-call]
 
