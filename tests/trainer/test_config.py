@@ -62,3 +62,33 @@ def test_a_wrong_setting_is_named_with_its_path_and_value(tmp_path: Path, text: 
 def test_a_missing_file_says_where_the_chart_puts_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the chart mounts them at /etc/rankzero/train.yaml"):
         config.load(tmp_path / "none.yaml")
+
+
+def test_a_script_without_a_launcher_reads_the_train_part_of_a_values_file(tmp_path: Path) -> None:
+    """Its mesh is for the ranks that torchrun starts, not for the nodes of the values."""
+    file = tmp_path / "values.yaml"
+    file.write_text("nodes: 3\nresources: {gpus: 8}\ntrain: {batchSize: 4, parallel: {tensor: 2}}\n")
+    found = config.load_train(file)
+    assert (found.batch_size, found.parallel.tensor) == (4, 2)
+    file.write_text("launch: {script: x.py, nodes: 3}\n")
+    assert config.load_train(file) == config.TrainConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"batchSize: 4\n", "has no train: part, only batchSize"),
+        (b"{}\n", "has no train: part, only nothing"),
+        (b"", "has no train: part, only nothing"),
+        (b"- 1\n", r"train must be a mapping, got \[1\]"),
+        (b"train: [4]\n", r"train must be a mapping, got \[4\]"),
+        (b"train: {batch: 4}\n", "unknown setting train.batch"),
+        (b"\xff\xfe\n", "is not UTF-8 text"),
+        (b"train: {\n", "is not YAML"),
+    ],
+)
+def test_a_file_without_a_train_part_is_refused_by_what_it_has(tmp_path: Path, text: bytes, told: str) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_bytes(text)
+    with pytest.raises(ConfigError, match=told):
+        config.load_train(file)

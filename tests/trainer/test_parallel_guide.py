@@ -20,7 +20,7 @@ from tests.launch.pods import REPO
 def loss_of(folder: Path, start: list[str], parallel: dict[str, str]) -> float:
     """What the script of the guide prints with these settings."""
     (folder / "train.py").write_text(SCRIPT)
-    settings = {"launch": {"script": "train.py", "procsPerNode": 2}, "train": {"batchSize": 8, "parallel": parallel}}
+    settings = {"nodes": 8, "resources": {"gpus": 8}, "train": {"batchSize": 8, "parallel": parallel}}  # a values file
     (folder / "train.yaml").write_text(yaml.safe_dump(settings))
     more = {contract.ENV_CONFIG: str(folder / "train.yaml"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -157,6 +157,16 @@ def test_a_volume_that_refuses_progress_is_said_once_and_training_goes_on(
     assert len([line for line in said if "progress cannot be recorded" in line]) == 1
 
 
+def test_a_state_directory_that_nobody_has_made_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for a script that torchrun starts, whose first line would be lost."""
+    monkeypatch.setenv(contract.ENV_STATE_DIR, str(tmp_path / "runs/1"))
+    Progress(0, total_steps=1, resumed_from=0, log_every=1).step(1, epoch=0, loss=0.5, learning_rate=0.1)
+    assert (tmp_path / "runs/1" / contract.METRICS_FILE).exists()
+    assert "recorded" not in capsys.readouterr().out
+
+
 def test_metrics_are_written_again_once_there_is_room(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = state_dir / contract.METRICS_FILE
     metrics.symlink_to("/dev/full")

@@ -366,6 +366,28 @@ def load(path: str | Path) -> RunConfig:
 
     Raises :class:`ConfigError` that names the key, the value got and the values allowed.
     """
+    return parse(RunConfig, _document(path), "")
+
+
+def load_train(path: str | Path) -> TrainConfig:
+    """Only the ``train:`` part of a file: ``train.yaml``, or a values file of the chart.
+
+    For scripts: without a launcher, nodes and ranks are those that torchrun or the like has started. Raises as
+    :func:`load` does.
+    """
+    document = _document(path)
+    if document is None:
+        document = {}
+    if isinstance(document, dict) and document.keys().isdisjoint({"train", "launch"}):
+        raise ConfigError(
+            f"{path} has no train: part, only {', '.join(map(str, document)) or 'nothing'}",
+            hint=f"{contract.ENV_CONFIG} names a file whose settings are below train:, as in a values file",
+        )
+    part = document.get("train") if isinstance(document, dict) else document
+    return parse(TrainConfig, {} if part is None else part, "train")
+
+
+def _document(path: str | Path) -> Any:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -373,11 +395,12 @@ def load(path: str | Path) -> RunConfig:
             f"cannot read the run's settings {path}: {error.strerror}",
             hint=f"the chart mounts them at {contract.CONFIG_PATH}; elsewhere set {contract.ENV_CONFIG} to a file",
         ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error}", hint="is it the file that is meant?") from error
     try:
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506 -- a SafeLoader with one more number form
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 -- a SafeLoader with one more number form
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}", hint="correct the line named above") from error
-    return parse(RunConfig, document, "")
 
 
 def parse(cls: type[T], document: object, where: str) -> T:

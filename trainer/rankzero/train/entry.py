@@ -13,12 +13,12 @@ from rankzero.errors import RankzeroError
 
 
 def train_config(default: TrainConfig | None = None) -> TrainConfig:
-    """The ``train:`` part of the run's train.yaml; ``default`` for a script that no launcher has started. Any rank.
+    """The ``train:`` part of the file that $RANKZERO_CONFIG names, in a pod the run's train.yaml; else ``default``.
 
     Raises :class:`ConfigError` where there is one that cannot be read or is wrong.
     """
     path = os.environ.get(contract.ENV_CONFIG)
-    return settings.load(path).train if path else default or TrainConfig()
+    return settings.load_train(path) if path else default or TrainConfig()
 
 
 def run(main: Callable[[], None]) -> None:

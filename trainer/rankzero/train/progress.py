@@ -77,6 +77,9 @@ class Progress:
         self._epoch, self._looked = -1, resumed_from
         self._growth = {name: memory.Growth(f"{what} of rank {rank}") for name, what in MEMORY_OF.items()}
         self._complained = False
+        if self._folder is not None:
+            with self._best_effort():  # a launcher has made it; who names one without a launcher need not
+                self._folder.mkdir(parents=True, exist_ok=True)
         cuda = torch.cuda.is_available()
         self._phases = Phases(self.heartbeat, DeviceWait(_timed_event) if cuda else None)
         peak = settings.peak_tflops * 1e12 or (flops.peak(torch.cuda.get_device_name()) if cuda else 0.0)
@@ -187,7 +190,8 @@ class Progress:
         except OSError as error:
             if not self._complained:
                 self._complained = True
-                print(f"progress cannot be recorded ({error}); training goes on without", flush=True)
+                said = f"{error.filename or self._folder}: {error.strerror or error}"
+                print(f"progress cannot be recorded ({said}); training goes on, and it is tried again", flush=True)
 
 
 def _timed_event() -> torch.cuda.Event:
