@@ -22,6 +22,8 @@ from rankzero.heartbeat import Phase
 from rankzero.train import entry
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import process_group
+from rankzero.train.parallel.apply import parallelize
+from rankzero.train.parallel.mesh import build
 from rankzero.train.progress import phase, report_result
 
 
@@ -39,11 +41,12 @@ def main() -> None:
     source = ResumeConfig(from_=options.source, parts=("model", "step"))
     with process_group(config) as ranks, tempfile.TemporaryDirectory() as own, phase(Phase.EVALUATION):
         _, test = load_digits(Path(config.data) if config.data else DEFAULT_DATA)
-        model = digits_model().to(ranks.device)
+        mesh = build(config, ranks)
+        model = parallelize(digits_model(), mesh, config)
         checkpoints = Checkpoints(Path(own), resume=source)  # own: this script writes none
         checkpoints.track(model=model)
         step = checkpoints.resume()
-        share = accuracy(model, test, ranks)
+        share = accuracy(model, test, mesh)
         if ranks.is_first:
             print(f"test accuracy {share:.2%} on {len(test)} digits after step {step}", flush=True)
             report_result(test_accuracy=share, step=step)

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader, TensorDataset
 
 from rankzero import contract
@@ -23,6 +23,7 @@ from rankzero.train import entry, idx
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.distributed import Ranks, process_group
 from rankzero.train.parallel.apply import parallelize
+from rankzero.train.parallel.evaluation import evaluate
 from rankzero.train.parallel.mesh import build, data_ranks
 from rankzero.train.parallel.step import Step
 from rankzero.train.progress import Progress, phase, report_result
@@ -32,6 +33,7 @@ from rankzero.train.stopping import StopRequest
 
 DEFAULT_DATA = Path(__file__).parent / "data"
 TEST_EVERY = 5
+TEST_BATCH = 500
 
 
 def digits_model() -> nn.Module:
@@ -50,14 +52,15 @@ def load_digits(folder: Path) -> tuple[TensorDataset, TensorDataset]:
     return TensorDataset(images[~test], labels[~test]), TensorDataset(images[test], labels[test])
 
 
-@torch.no_grad()
-def accuracy(model: nn.Module, data: TensorDataset, ranks: Ranks) -> float:
-    """Share of right answers over ``data``, 0 to 1. Every rank calls it and judges its own part."""
-    model.eval()
-    images, labels = (tensor[ranks.rank :: ranks.world_size].to(ranks.device) for tensor in data.tensors)
-    right = (model(images).argmax(1) == labels).sum()
-    dist.all_reduce(counts := torch.stack([right, torch.full_like(right, len(labels))]))  # all ranks; two whole numbers
-    return float(counts[0] / counts[1])
+def accuracy(model: nn.Module, data: TensorDataset, mesh: DeviceMesh) -> float:
+    """Share of right answers over ``data``, 0 to 1. Every rank calls it."""
+    part, parts = data_ranks(mesh)
+    images, labels = (torch.split(tensor[part::parts], TEST_BATCH) for tensor in data.tensors)
+
+    def right(logits: Tensor, wanted: Tensor) -> Tensor:
+        return (logits.argmax(1) == wanted).sum()
+
+    return float(evaluate(model, mesh, zip(images, labels, strict=True), right)) / len(data)
 
 
 def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
@@ -98,7 +101,7 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
             if stopping:  # a pod of the run is being stopped; the next attempt goes on from here
                 sys.exit(contract.EXIT_REQUEUE)
     with phase(Phase.EVALUATION):
-        share = accuracy(model, test, ranks)
+        share = accuracy(model, test, mesh)
     if ranks.is_first:
         print(f"test accuracy {share:.2%} on {len(test)} digits", flush=True)
         report_result(test_accuracy=share, steps=step)

@@ -71,7 +71,8 @@ class Tracked:
         if name in self.names or "." in name:
             raise CheckpointError(f"a part {name!r} cannot be tracked", hint=f"names so far: {', '.join(self.names)}")
         if isinstance(part, nn.Module):
-            self.modules[name] = part
+            # DDP's wrapper is taken off by get_model_state_dict, this one is not.
+            self.modules[name] = part.module if isinstance(part, nn.DataParallel) else part
         elif isinstance(part, Optimizer):
             self.optimizers[name] = part
         else:
