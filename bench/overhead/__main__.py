@@ -1,6 +1,7 @@
 """`python -m bench.overhead`: what the library costs a training loop, beside a bare DDP loop on the CPU.
 
-Writes bench/results/overhead.json. Give it a quiet machine with two free cores.
+Writes bench/results/overhead.json, in about three minutes. Give it a quiet machine with two free cores; the control,
+a second bare loop, tells how much of a difference it cannot see.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import torch
 from rich.console import Console
 
 from bench import result_file
-from bench.overhead import summary
+from bench.overhead import loops, summary
 from scripts.cache import REPO
 from scripts.entry import guarded
 
 REPETITIONS = 3
-STEPS = {1: 120}
+TURNS = {1: 60}
 """Turns a run, by the samples of a step: 128 bytes, so that a step takes a few tens of milliseconds on a free core."""
 
 
@@ -35,11 +36,10 @@ def main() -> int:
     runs: dict[str, list[Any]] = {}
     for _ in range(options.repetitions):
         for processes in (1, 2):
-            for batch, steps in STEPS.items():
+            for batch, turns in TURNS.items():
                 case = f"{processes} x {batch}"
-                runs.setdefault(case, []).append(measure(processes, batch, steps))
-                found = summary.of_run(runs[case][-1])
-                console.print(f"{case}: " + ", ".join(f"{name} {value:.4f}" for name, value in found.items()))
+                runs.setdefault(case, []).append(measure(processes, batch, turns))
+                console.print(f"{case}: {summary.of_case(runs[case][-1:])}")
     document = {
         "machine": {
             **result_file.machine(),
@@ -49,11 +49,13 @@ def main() -> int:
         },
         "settings": {
             "model": "the bundled GPT: 4 blocks of width 128, 128 bytes a sample; AdamW, gloo, one thread a rank",
-            "turns_by_batch": STEPS,
+            "turns_by_batch": TURNS,
+            "steps_of_a_turn": loops.STEPS,
             "repetitions": options.repetitions,
+            "control": "a second bare loop in the same processes",
             "bare": "DistributedDataParallel, loss read every 10 steps",
             "library": "parallelize, Step (which checks that gradients are finite), Progress with watch, StopRequest, "
-            "Checkpoints.due",
+            "Checkpoints.due, with the folders that a launcher gives",
         },
         **summary.document(runs),
     }
@@ -64,11 +66,11 @@ def main() -> int:
     return 0 if all(target["met"] for target in document["targets"].values()) else 1
 
 
-def measure(processes: int, batch: int, steps: int) -> summary.Seconds:
+def measure(processes: int, batch: int, turns: int) -> summary.Seconds:
     """One run in processes of its own."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     done = subprocess.run(
-        [*command, "-m", "bench.overhead.loops", str(steps), str(batch)],
+        [*command, "-m", "bench.overhead.loops", str(turns), str(batch)],
         cwd=REPO,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{REPO / 'trainer'}:{REPO}"},
         capture_output=True,

@@ -1,7 +1,8 @@
-"""From the seconds of single steps to what the library costs. Pairs are compared: the two steps of a turn."""
+"""From the seconds of turns to what the library costs. Turns are compared that followed each other."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -9,41 +10,60 @@ from typing import Any
 from bench.result_file import at_most
 
 Seconds = Mapping[str, Mapping[str, Sequence[float]]]
-"""bare | library -> wall | processor -> seconds of each step."""
+"""bare | again | library -> wall | processor -> seconds of a step in each turn, the mean over the ranks."""
+CLOCKS = ("wall", "processor")
 TARGET = 0.01
 
 
-def of_run(seconds: Seconds) -> dict[str, float]:
-    """Of one run: both loops' median step, ms, and the median of what each turn's library step took more."""
-    found = {f"{name}_ms": 1000 * median(seconds[name]["wall"]) for name in ("bare", "library")}
-    return found | {f"overhead_{clock}": _more(seconds, clock) for clock in ("wall", "processor")}
+def shares(seconds: Seconds, loop: str, clock: str) -> list[float]:
+    """What a step of ``loop`` took more in each turn, as a part of the bare one's median."""
+    whole = median(seconds["bare"][clock])
+    pairs = zip(seconds[loop][clock], seconds["bare"][clock], strict=True)
+    return [(other - bare) / whole for other, bare in pairs]
 
 
-def _more(seconds: Seconds, clock: str) -> float:
-    pairs = zip(seconds["library"][clock], seconds["bare"][clock], strict=True)
-    return median(library - bare for library, bare in pairs) / median(seconds["bare"][clock])
+def spread(found: Sequence[float]) -> dict[str, float]:
+    """The median, and between which of the values that of all such turns lies, with 95 % confidence.
+
+    Of n values in order, those n/2 ± 0.98 sqrt(n): how many lie below the true median is binomial, whatever the
+    distribution.
+    """
+    ordered = sorted(found)
+    off = 0.98 * math.sqrt(len(ordered))
+    low, high = math.floor((len(ordered) - 1) / 2 - off), math.ceil((len(ordered) - 1) / 2 + off)
+    values = {"median": median(ordered), "low": ordered[max(low, 0)], "high": ordered[min(high, len(ordered) - 1)]}
+    return {name: round(value, 4) for name, value in values.items()}
+
+
+def of_case(runs: Sequence[Seconds]) -> dict[str, Any]:
+    """Of all turns of several runs: the median steps, and what the library and the control cost."""
+    loops = ("bare", "library")
+    found: dict[str, Any] = {
+        f"{name}_ms": round(1000 * median(median(run[name]["wall"]) for run in runs), 2) for name in loops
+    }
+    for name, loop in (("overhead", "library"), ("control", "again")):
+        for clock in CLOCKS:
+            found[f"{name}_{clock}"] = spread([share for run in runs for share in shares(run, loop, clock)])
+    found["overhead_wall_of_each_run"] = [round(median(shares(run, "library", "wall")), 4) for run in runs]
+    return found
 
 
 def document(runs: Mapping[str, Sequence[Seconds]]) -> dict[str, Any]:
-    """What the result file says: per case its runs and their medians, the targets, and scaling as it was found.
+    """What the result file says: cases, the targets, and scaling as it was found.
 
     Cases are named ``PROCESSES x BATCH``.
     """
-    cases: dict[str, dict[str, Any]] = {}
-    for case, several in runs.items():
-        each = [of_run(seconds) for seconds in several]
-        cases[case] = {
-            "runs": [{key: round(value, 4) for key, value in run.items()} for run in each],
-            **{key: round(median(run[key] for run in each), 4) for key in each[0]},
-        }
-    targets = {f"overhead, {case}": at_most(found["overhead_wall"], TARGET) for case, found in cases.items()}
+    cases = {case: of_case(several) for case, several in runs.items()}
+    targets = {f"overhead, {case}": at_most(found["overhead_wall"]["median"], TARGET) for case, found in cases.items()}
     return {"cases": cases, "targets": targets, "scaling": scaling(cases)}
 
 
-def scaling(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Samples per second and process with two processes, as a part of those with one."""
+def scaling(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Samples per second and process with two processes, as a part of those with one, by the samples of a step."""
     return {
-        batch: round(found["library_ms"] / cases[f"2 x {batch}"]["library_ms"], 3)
+        batch: {
+            loop: round(found[f"{loop}_ms"] / cases[f"2 x {batch}"][f"{loop}_ms"], 3) for loop in ("bare", "library")
+        }
         for case, found in cases.items()
         for processes, _, batch in [case.partition(" x ")]
         if processes == "1" and f"2 x {batch}" in cases

@@ -84,6 +84,11 @@ class _Record(ctypes.Structure):
     )
 
 
+WORD = 8
+"""Bytes of every field."""
+_PHASE, _MOVED, _SECONDS = (getattr(_Record, name).offset // WORD for name in ("phase", "moved", "seconds"))
+
+
 class _Memory(ctypes.Structure):
     """What both sides see. Record ``count % 2`` is whole: the next one is written beside it, then counted.
 
@@ -141,25 +146,36 @@ class Heartbeat:
 
     def __init__(self, path: Path | None = None) -> None:
         """Raises OSError where ``path`` cannot be made, or is there: it belongs to one process."""
-        if path is None:
-            self._memory = _Memory()
-        else:
+        memory: bytearray | mmap.mmap = bytearray(ctypes.sizeof(_Memory))
+        if path is not None:
             with path.open("x+b") as file:
-                os.posix_fallocate(file.fileno(), 0, ctypes.sizeof(_Memory))  # full memory is an error here, not later
-                self._memory = _Memory.from_buffer(mmap.mmap(file.fileno(), ctypes.sizeof(_Memory)))
+                os.posix_fallocate(file.fileno(), 0, len(memory))  # full memory is an error here, not later
+                memory = mmap.mmap(file.fileno(), len(memory))
+        # What a loop does many times a step goes through plain views of the same bytes: between the passes of a model
+        # caches are cold, and access by ctypes' names takes ten times as long as it does in a tight loop.
+        record = bytearray(ctypes.sizeof(_Record))
+        self._record = _Record.from_buffer(record)
+        self._whole = memoryview(record)
+        self._words, self._numbers = self._whole.cast("Q"), self._whole.cast("d")
+        first, size = _Memory.records.offset, len(record)
+        self._slots = [memoryview(memory)[first + number * size :][:size] for number in range(2)]
+        self._counted = memoryview(memory)[_Memory.count.offset :][:WORD].cast("Q")
+        self._count = 0
+        self._doing = int(Phase.STARTUP)
         self._since = self._stepped = time.monotonic()
         self._steps: deque[float] = deque(maxlen=STEPS_REMEMBERED)
         self._background_save = 0.0
         self._own: deque[float] = deque(maxlen=STEPS_REMEMBERED)
         self._waited = 0.0
-        self._record = _Record(pid=os.getpid(), moved=self._since, saved_step=NOT_TOLD)
+        self._record.pid, self._record.saved_step = os.getpid(), NOT_TOLD
+        self._numbers[_MOVED] = self._since
         self._publish()
-        self._memory.version = VERSION
+        memoryview(memory)[:WORD].cast("Q")[0] = VERSION
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
         """The body is ``phase``; afterwards goes on what was before."""
-        before = Phase(self._record.phase)
+        before = Phase(self._doing)
         began = time.monotonic()
         self.enter(phase)
         try:
@@ -177,7 +193,7 @@ class Heartbeat:
     @property
     def doing(self) -> int:
         """The present phase."""
-        return int(self._record.phase)
+        return self._doing
 
     def begin(self, *, total_steps: int, resumed_from: int, saves_on_stop: bool) -> None:
         """What this attempt is about; from now on the watchdog expects steps."""
@@ -228,14 +244,14 @@ class Heartbeat:
 
     def _switch(self, phase: Phase) -> None:
         now = time.monotonic()
-        self._record.seconds[self._record.phase] += now - self._since
-        self._record.phase = phase
-        self._record.moved = self._since = now
+        self._numbers[_SECONDS + self._doing] += now - self._since
+        self._doing = self._words[_PHASE] = int(phase)
+        self._since = self._numbers[_MOVED] = now
 
     def _publish(self) -> None:
-        count = self._memory.count + 1
-        self._memory.records[count % 2] = self._record
-        self._memory.count = count
+        self._count += 1
+        self._slots[self._count % 2][:] = self._whole
+        self._counted[0] = self._count
 
 
 def read(path: Path) -> Beat | None:

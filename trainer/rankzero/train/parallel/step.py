@@ -122,8 +122,10 @@ class Step:
         ``weight`` is its part of this rank's samples in the step; None where all micro-batches have as many. Where some
         do not count (ignored tokens), it is the part of those that do.
         """
-        share = loss * weight if weight is not None else loss / self._config.accumulate
-        self._loss = self._loss + share.detach()
+        if weight is None:
+            weight = 1 / self._config.accumulate
+        share = loss if weight == 1 else loss * weight
+        self._loss = share.detach() if self._done == 1 else self._loss + share.detach()
         (share if self.scaler is None else self.scaler.scale(share)).backward()  # type: ignore[no-untyped-call]
 
     def finish(self) -> Finished:
@@ -147,7 +149,6 @@ class Step:
         if self._schedule is not None:
             self._schedule.step()
         self._optimizer.zero_grad()
-        self._loss = torch.zeros_like(self._loss)
         self._done = 0
         if self._is_first:
             self._is_first = False
