@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-from rankzero.config import CheckpointConfig
+from rankzero.config import CheckpointConfig, ResumeConfig
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.gpt import gpt, tensor_plan
 from rankzero.train.parallel.apply import parallelize
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.timeout(400)  # eight ranks on two busy cores have need
 
 BATCH, TOLERANCE = 8, 1e-9
 COURSE: list[tuple[int, dict[str, Any]]] = [
+    (1, {"parallel": {"strategy": "data-parallel"}}),
     (2, {"parallel": {"strategy": "fsdp"}}),
     (4, {"parallel": {"pipeline": 2, "tensor": 2}, "accumulate": 2}),
     (4, {"parallel": {"strategy": "hsdp"}, "accumulate": 2}),
@@ -60,3 +63,26 @@ def test_a_run_goes_on_in_every_other_form(tmp_path: Path) -> None:
     for world_size, settings in COURSE:
         together += run(losses, world_size, settings, tmp_path / "together", len(together) + 2)[0]
     assert together == pytest.approx(alone, rel=TOLERANCE)
+
+
+def wrong_weights(rank: int, settings: dict[str, Any], file: Path) -> list[str]:
+    """Names of those that are not the file's, once it has been loaded."""
+    config, mesh = prepared(rank, settings)
+    torch.manual_seed(1)
+    model = parallelize(gpt(**MODEL), mesh, config, plan=tensor_plan())
+    checkpoints = Checkpoints(file.parent / "run", resume=ResumeConfig(from_=str(file)))
+    checkpoints.track(model=model)
+    assert checkpoints.resume() == 0
+    torch.manual_seed(0)
+    expected = gpt(**MODEL).state_dict()
+    found: dict[str, Any] = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    return [name for name, value in found.items() if not torch.equal(value, expected[name])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [{"pipeline": 2}, {"strategy": "fsdp", "tensor": 2}], ids=str)
+def test_a_file_of_weights_is_loaded_into_every_form(tmp_path: Path, form: dict[str, Any]) -> None:
+    """A stage of a pipeline takes its own of them, and the others are not too many."""
+    torch.manual_seed(0)
+    save_file(gpt(**MODEL).state_dict(), tmp_path / "base.safetensors")
+    assert run(wrong_weights, 4, {"parallel": form, "accumulate": 2}, tmp_path / "base.safetensors") == [[]] * 4

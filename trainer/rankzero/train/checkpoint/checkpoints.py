@@ -280,11 +280,12 @@ class Checkpoints:
         return parts
 
     def _load_weights(self, path: Path) -> None:
+        peers = self._peers("loop")
         if not self.tracked.modules:
             raise ConfigError(f"train.resume.from is {path}, and no model is tracked", hint="track(model=...) first")
         name = "model" if "model" in self.tracked.modules else next(iter(self.tracked.modules))
-        left_out = weights.load(self.tracked.modules[name], path, strict=self._resume.strict)
-        if self._peers("loop").is_first:
+        left_out = weights.load(self.tracked.modules[name], path, strict=self._resume.strict, peers=peers)
+        if peers.is_first:
             print(f"loaded the weights of {name} from {path}", *left_out, sep="\n  ", flush=True)
 
     def _peers(self, use: str) -> Peers:

@@ -70,6 +70,8 @@ class Tracked:
         """Track a part. Raises :class:`CheckpointError` where nobody could save it."""
         if name in self.names or "." in name:
             raise CheckpointError(f"a part {name!r} cannot be tracked", hint=f"names so far: {', '.join(self.names)}")
+        if isinstance(part, nn.DataParallel):
+            part = part.module  # whose names other forms have too
         if isinstance(part, nn.Module):
             # DDP's wrapper is taken off by get_model_state_dict, this one is not.
             self.modules[name] = part.module if isinstance(part, nn.DataParallel) else part
@@ -92,8 +94,10 @@ class Tracked:
         stepped = {local(parameter).data_ptr() for parameter in self._stepped()} - {0}
         stable = {key for key, value in entries.items() if _address(value) in stepped}
         groups = {}
-        for name in self.optimizers:
-            states, whole = self.optimizer_state(name)
+        for name, optimizer in self.optimizers.items():
+            # Asked for a state that is not there yet, torch makes a step to have one, which Adam would count.
+            there = bool(optimizer.state)
+            states, whole = self.optimizer_state(name) if there else ({}, optimizer.state_dict()["param_groups"])
             groups[name] = [{key: value for key, value in group.items() if key != "params"} for group in whole]
             entries.update(states)
             stable.update(key for key, value in states.items() if isinstance(value, Tensor))
@@ -116,18 +120,21 @@ class Tracked:
         return entries, states["param_groups"]
 
     def module_of(self, name: str) -> nn.Module:
-        """The tracked module whose parameters an optimizer steps.
+        """The tracked module whose parameters an optimizer steps; several are put into one, under their names.
 
         Raises :class:`CheckpointError` where there is none.
         """
         groups = self.optimizers[name].param_groups
         mine = {id(parameter) for group in groups for parameter in group["params"]}
-        for module in self.modules.values():
-            if not mine.isdisjoint(map(id, module.parameters())):
+        held = {key: set(map(id, module.parameters())) for key, module in self.modules.items()}
+        for key, module in self.modules.items():
+            if mine <= held[key]:
                 return module
-        raise CheckpointError(
-            f"the optimizer {name!r} has parameters of no tracked module", hint="track its model as well, before it"
-        )
+        if not mine <= set().union(*held.values()):
+            raise CheckpointError(
+                f"the optimizer {name!r} has parameters of no tracked module", hint="track its model as well, before it"
+            )
+        return nn.ModuleDict({key: module for key, module in self.modules.items() if mine & held[key]})
 
     def _stepped(self) -> Iterator[Tensor]:
         for optimizer in self.optimizers.values():

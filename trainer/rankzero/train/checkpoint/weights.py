@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 
 from rankzero.errors import CheckpointError
+from rankzero.train.checkpoint.peers import Peers
 
 ENDINGS = (".safetensors", ".pt", ".pth", ".bin")
 WRAPPED = ("model", "state_dict", "module", "model_state_dict")
@@ -24,18 +26,20 @@ def is_weights(path: Path) -> bool:
     return path.suffix in ENDINGS
 
 
-def load(module: nn.Module, path: Path, *, strict: bool) -> list[str]:
+def load(module: nn.Module, path: Path, *, strict: bool, peers: Peers) -> list[str]:
     """Give ``module`` the weights of a file, sharded as it is; the names that were passed over are returned.
 
     Every rank calls it, and reads what it needs: the file is mapped, not read as a whole. Raises
-    :class:`CheckpointError` where it cannot be read, or does not fit and ``strict`` is set.
+    :class:`CheckpointError` on all ranks where it does not fit and ``strict`` is set, and where it cannot be read.
     """
     wanted = get_model_state_dict(module)
-    found = _fitted(_read(path), wanted)
-    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    known = dict.fromkeys(chain.from_iterable(peers.share(list(wanted))))  # a pipeline's stages have each a part
+    found = _fitted(_read(path), known)
+    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - known.keys())
     shapes = [name for name in found.keys() & wanted.keys() if _shape(found[name]) != _shape(wanted[name])]
     problems = [f"{name} is missing" for name in missing] + [f"{name} is not in the model" for name in extra]
     problems += [f"{name} is {_shape(found[name])}, not {_shape(wanted[name])}" for name in sorted(shapes)]
+    problems = next(filter(None, peers.share(problems)), [])
     if problems and strict:
         raise CheckpointError(
             f"the weights in {path} do not fit the model: {'; '.join(problems[:5])}"
@@ -43,7 +47,7 @@ def load(module: nn.Module, path: Path, *, strict: bool) -> list[str]:
             hint="set train.resume.strict to false to load what fits",
         )
     fitting = {name: value for name, value in found.items() if name in wanted and name not in shapes}
-    if not fitting:
+    if not any(peers.share(bool(fitting))):
         raise CheckpointError(f"{path} has no weight of the model", hint="is it the file of another model?")
     set_model_state_dict(module, fitting, options=StateDictOptions(full_state_dict=True, strict=False))
     return problems
@@ -71,7 +75,7 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(document)
 
 
-def _fitted(found: dict[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _fitted(found: dict[str, Any], wanted: Mapping[str, object]) -> dict[str, Any]:
     """``found`` without a prefix that a wrapper has put before all names, where that makes them fit."""
     while not found.keys() & wanted.keys():
         prefix = next((p for p in PREFIXES if all(name.startswith(p) for name in found)), None)
