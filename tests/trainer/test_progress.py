@@ -167,6 +167,15 @@ def test_a_state_directory_that_nobody_has_made_is_made(
     assert "recorded" not in capsys.readouterr().out
 
 
+def test_a_run_with_nothing_left_to_train_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its script ends at once and well, which looks like a fault."""
+    Progress(0, total_steps=10, resumed_from=10, log_every=1)
+    assert "nothing is left to train: step 10 is reached, of 10" in capsys.readouterr().out
+    Progress(0, total_steps=10, resumed_from=9, log_every=1)
+    Progress(1, total_steps=10, resumed_from=10, log_every=1)
+    assert not capsys.readouterr().out
+
+
 def test_metrics_are_written_again_once_there_is_room(state_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = state_dir / contract.METRICS_FILE
     metrics.symlink_to("/dev/full")

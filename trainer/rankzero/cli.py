@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument(
         "checkpoint", type=Path, help="its folder, or the state directory of a run: its newest good one"
     )
-    export.add_argument("output", type=Path, help="the file to write")
+    export.add_argument("output", type=Path, help="the file to write, which ends in .safetensors")
     export.add_argument("--part", default="model", help="as what the script tracks the module (default: %(default)s)")
     export.set_defaults(run=_export)
 

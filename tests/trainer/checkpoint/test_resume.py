@@ -253,6 +253,36 @@ def test_weights_that_do_not_fit_or_cannot_be_read_are_named(tmp_path: Path) -> 
         resumed(tmp_path / "new", resume=ResumeConfig(from_=str(tmp_path / "cut.safetensors")))
 
 
+@pytest.mark.parametrize("how", ["plain", "ddp"])
+def test_weights_come_from_files_of_an_old_torch_too(tmp_path: Path, how: str) -> None:
+    """As many published ones are: no archive, which cannot be mapped."""
+    state = {"weight": torch.full((4,), 8.0)}
+    torch.save(wrapped(state, how), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    assert resumed(tmp_path / "new", resume=ResumeConfig(from_=str(tmp_path / "old.pth"))) == (0, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "cannot read weights from .*: EOFError"),
+        (b"hello, world", "cannot read weights from .*: "),
+        (None, r"holds more than weights: a .*\.Weight, which could run code\n  fix: load it once where you trust it"),
+    ],
+)
+def test_files_that_hold_no_weights_are_named_without_advice_to_run_them(
+    tmp_path: Path, content: bytes | None, told: str
+) -> None:
+    file = tmp_path / "model.pt"
+    if content is None:
+        torch.save(Weight(), file)
+    else:
+        file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=told) as error:
+        resumed(tmp_path / "new", resume=ResumeConfig(from_=str(file)))
+    assert len(str(error.value)) < 600
+    assert "False" not in str(error.value)
+
+
 def own_state(rank: int, folder: Path, parts: tuple[str, ...]) -> int | str:
     """Save or load a part that each rank has for itself."""
     counter = Counter(10 + rank)

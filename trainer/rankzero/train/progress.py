@@ -89,6 +89,8 @@ class Progress:
         self._trackers = (
             Trackers(settings, self._folder, resumed_from=resumed_from) if self._folder and rank == 0 else None
         )
+        if rank == 0 and 0 < total_steps <= resumed_from:
+            print(f"nothing is left to train: step {resumed_from} is reached, of {total_steps}", flush=True)
         self.heartbeat.begin(total_steps=total_steps, resumed_from=resumed_from, saves_on_stop=saves_on_stop)
 
     @classmethod

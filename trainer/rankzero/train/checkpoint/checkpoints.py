@@ -142,7 +142,8 @@ class Checkpoints:
             loader.load(self.tracked.names if is_own else parts)
             step = loader.step if is_own or STEP in parts else 0
             if peers.is_first:
-                print(f"resumed from step {step}" if step else f"loaded {', '.join(parts)} from {path}", flush=True)
+                told = f"resumed from step {step}" if step else f"loaded {', '.join(parts)}"
+                print(told if is_own else f"{told} of {path}", flush=True)
             if is_own:
                 self._last_size = manifest.size(path)
                 heartbeat.current().saved(step)

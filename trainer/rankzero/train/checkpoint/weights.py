@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zipfile
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
@@ -63,9 +65,16 @@ def _read(path: Path) -> dict[str, Any]:
             from safetensors.torch import load_file  # not needed by those who do not use it
 
             return dict(load_file(path))
-        document = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        # Files of torch before 1.6 are no archives, and cannot be mapped.
+        document = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:
-        raise CheckpointError(f"cannot read weights from {path}: {error}", hint="is the file whole?") from error
+        if found := re.search(r"GLOBAL (\S+)", str(error)):  # torch would have people read it without looking
+            raise CheckpointError(
+                f"{path} holds more than weights: a {found[1]}, which could run code",
+                hint="load it once where you trust it, and save model.state_dict() alone",
+            ) from error
+        said = " ".join(f"{type(error).__name__} {error}".split())[:200]
+        raise CheckpointError(f"cannot read weights from {path}: {said}", hint="is the file whole?") from error
     for name in WRAPPED:
         if isinstance(document, Mapping) and isinstance(document.get(name), Mapping):
             document = document[name]
