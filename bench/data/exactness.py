@@ -1,77 +1,118 @@
 """Is every sample seen exactly once in an epoch that is killed and resumed, also with another number of ranks?
 
-The ranks of an attempt read in turn, in one process, each with one worker; "killed" is that nobody reads on, and the
-next attempt begins with new objects and the states that the last one had after its last batch.
+The ranks of an attempt are processes of one group, each with one worker, all on one node. When every one has made its
+steps and left its state, they and their workers are killed (SIGKILL); the next attempt begins with these states.
 """
 
 from __future__ import annotations
 
+import os
+import pickle
+import signal
+import time
 from collections import Counter
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import torch.distributed
+from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from bench.data.peers import PEERS, Task, fresh, scratch
 
 SAMPLES, BATCH, SHARDS, WORKERS = 1003, 4, 40, 1
-ROUTES = {
-    "undisturbed, 4 ranks": [(4, 0)],
-    "killed, 4 -> 4 ranks": [(4, 30), (4, 0)],
-    "killed twice, 4 -> 2 -> 4 ranks": [(4, 30), (2, 60), (4, 0)],
+LIMIT = 120.0
+"""Seconds that an attempt may take."""
+ROUTES: dict[str, list[tuple[int, int | None]]] = {
+    "undisturbed, 4 ranks": [(4, None)],
+    "killed, 4 -> 4 ranks": [(4, 30), (4, None)],
+    "killed twice, 4 -> 2 -> 4 ranks": [(4, 30), (2, 60), (4, None)],
 }
-"""World sizes in turn, each with the steps it makes before it is killed; 0: to the end of the epoch."""
+"""World sizes in turn, each with the steps it makes before it is killed; None: to the end of the epoch."""
 
 
 def compare(name: str) -> dict[str, Any]:
     """What this reader does on each route."""
-    walk = _mosaic if name == "mosaicml-streaming" else _walk
     answer: dict[str, Any] = {}
     with scratch() as place:
         folder = fresh(Path(place) / "data")
         PEERS[name]().write([(number, b"\xff\xd8\xff" + bytes(100)) for number in range(SAMPLES)], folder, SHARDS)
         for route, attempts in ROUTES.items():
             try:
-                seen = walk(name, folder, attempts)
-            except Exception as error:  # of whatever kind the peer has
-                answer[route] = {"exact": False, "fails": f"{type(error).__name__}: {error}"[:300]}
+                seen = _walk(name, folder, attempts, fresh(Path(place) / "attempts"))
+            except RuntimeError as error:
+                answer[route] = {"exact": False, "fails": str(error)[:300]}
             else:
                 missing, repeated = SAMPLES - len(seen), seen.total() - len(seen)
                 answer[route] = {"exact": not missing and not repeated, "missing": missing, "repeated": repeated}
     return answer
 
 
-def _walk(name: str, folder: Path, attempts: list[tuple[int, int]]) -> Counter[int]:
+def _walk(name: str, folder: Path, attempts: list[tuple[int, int | None]], place: Path) -> Counter[int]:
+    """How often each sample was seen. Raises RuntimeError with what the peer said."""
     seen: Counter[int] = Counter()
-    states: list[Any] = []
-    for world_size, steps in attempts:
-        after = []
-        for rank in range(world_size):
-            stream = PEERS[name]().read(Task(folder, rank, world_size, BATCH, WORKERS))
-            if states:
-                stream.resume(states[min(rank, len(states) - 1)])
-            for step, batch in enumerate(stream, 1):
-                seen.update(number for number, _ in batch)
-                if step == steps:
-                    break
-            after.append(stream.state())
-        states = after
+    states: list[Any] = [None]
+    for number, (ranks, steps) in enumerate(attempts, 1):
+        notes = place / str(number)
+        notes.mkdir(parents=True)
+        if name == "mosaicml-streaming":  # as it wants after a crash
+            import_module("streaming.base.util").clean_stale_shared_memory()
+        tasks = [Task(folder, rank, ranks, BATCH, WORKERS) for rank in range(ranks)]
+        started = [_fork(name, task, states[min(task.rank, len(states) - 1)], steps, notes) for task in tasks]
+        try:
+            ends = [_note(notes / str(rank)) for rank in range(ranks)]
+        finally:
+            for process in started:
+                os.killpg(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+        for numbers, _ in ends:
+            seen.update(numbers)
+        states = [state for _, state in ends]
     return seen
 
 
-def _mosaic(_: str, folder: Path, attempts: list[tuple[int, int]]) -> Counter[int]:
-    """What its own partition of an epoch gives to the ranks; its data set itself wants them all to be there."""
-    streaming = import_module("streaming")
-    generate_work = import_module("streaming.base.batching").generate_work
-    world = import_module("streaming.base.world").World
-    streaming.base.util.clean_stale_shared_memory()
-    dataset = streaming.StreamingDataset(
-        local=str(folder), shuffle=True, shuffle_seed=0, batch_size=BATCH, num_canonical_nodes=64
-    )  # 64 is what it takes itself for one node
-    seen: Counter[int] = Counter()
-    done = 0
-    for world_size, steps in attempts:
-        ranks = world(num_nodes=1, ranks_per_node=world_size, workers_per_rank=WORKERS, worker=0)
-        work = generate_work(dataset.batching_method, dataset, ranks, 0, done)  # node, rank, worker, batch, sample
-        seen.update(number for number in work[:, :, :, : steps or None].flatten().tolist() if number >= 0)
-        done += steps * world_size * BATCH
-    return seen
+def _fork(name: str, task: Task, state: Any, steps: int | None, notes: Path) -> int:
+    """Start a rank, in a process group of its own with its workers."""
+    process = os.fork()
+    if process:
+        os.setpgid(process, process)
+        return process
+    try:
+        os.setpgid(0, 0)
+        end: tuple[Any, ...] = (*_run(name, task, state, steps, notes / "store"), "")
+    except Exception as error:  # of whatever kind the peer has
+        end = ([], None, f"{type(error).__name__}: {error}")
+    finally:
+        part = notes / f"{task.rank}.part"
+        part.write_bytes(pickle.dumps(end))
+        part.rename(notes / str(task.rank))
+        while True:
+            signal.pause()
+
+
+def _run(name: str, task: Task, state: Any, steps: int | None, store: Path) -> tuple[list[int], Any]:
+    """In the rank: the numbers of the samples it was given, and its state after them."""
+    local = {"RANK": task.rank, "LOCAL_RANK": task.rank, "WORLD_SIZE": task.world_size, "NNODES": 1}
+    local |= {"GLOBAL_RANK": task.rank, "LOCAL_WORLD_SIZE": task.world_size}
+    os.environ |= {key: str(value) for key, value in local.items()}
+    group = FileStore(str(store), task.world_size)
+    torch.distributed.init_process_group("gloo", store=group, rank=task.rank, world_size=task.world_size)
+    stream = PEERS[name]().read(task)
+    if state is not None:
+        stream.resume(state)
+    numbers = [number for batch, _ in islice(stream, steps) for number in batch]
+    return numbers, stream.state()
+
+
+def _note(path: Path) -> tuple[list[int], Any]:
+    """What a rank has left. Raises RuntimeError where it failed, or does not come to an end."""
+    limit = time.monotonic() + LIMIT
+    while not path.exists():
+        if time.monotonic() > limit:
+            raise RuntimeError(f"rank {path.name} of attempt {path.parent.name}: no end within {LIMIT:g} s")
+        time.sleep(0.05)
+    numbers, state, problem = pickle.loads(path.read_bytes())  # noqa: S301 -- a child of this process wrote it
+    if problem:
+        raise RuntimeError(f"rank {path.name} of attempt {path.parent.name}: {problem}")
+    return numbers, state

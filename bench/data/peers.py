@@ -31,30 +31,33 @@ class Task:
     """A local folder to read through; None reads ``folder`` itself."""
 
 
-class Stream(Protocol):
-    """A rank's batches of one epoch, each a list of samples; with a state where the reader has one."""
+Batch = tuple[list[int], list[bytes]]
+"""The numbers and the images of some samples, as each reader's collate function makes it."""
 
-    def __iter__(self) -> Iterator[list[Sample]]: ...
+
+class Stream(Protocol):
+    """A rank's batches of one epoch; with a state where the reader has one."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
 
     def state(self) -> Any: ...
 
     def resume(self, state: Any) -> None: ...
 
 
-def as_list(batch: list[Any]) -> list[Any]:
-    """The collate function of all: samples as they are."""
-    return batch
+def columns(batch: list[dict[str, Any]]) -> Batch:
+    """Collate samples of two fields."""
+    return [one["id"] for one in batch], [one["image"] for one in batch]
 
 
 class Plain:
     """A DataLoader, with a state of its own or none."""
 
-    def __init__(self, loader: Any, pick: Any) -> None:
-        self._loader, self._pick = loader, pick
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
 
-    def __iter__(self) -> Iterator[list[Sample]]:
-        for batch in self._loader:
-            yield [self._pick(sample) for sample in batch]
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._loader)
 
     def state(self) -> Any:
         """None where the reader cannot say where it is."""
@@ -103,9 +106,9 @@ class Rankzero:
             task.world_size,
             batch_size=task.batch_size,
             workers=task.workers,
-            collate=as_list,
+            collate=columns,
         )
-        return Plain(loader, lambda sample: (sample["id"], sample["image"]))
+        return Plain(loader)
 
 
 class Mosaic:
@@ -131,9 +134,9 @@ class Mosaic:
         )
         dataset = streaming.StreamingDataset(**place, shuffle=True, shuffle_seed=0, batch_size=task.batch_size)
         loader = streaming.StreamingDataLoader(
-            dataset, batch_size=task.batch_size, num_workers=task.workers, collate_fn=as_list
+            dataset, batch_size=task.batch_size, num_workers=task.workers, collate_fn=columns
         )
-        return Plain(loader, lambda sample: (int(sample["id"]), sample["image"]))
+        return Plain(loader)
 
 
 def same(sample: Any) -> Any:
@@ -141,9 +144,9 @@ def same(sample: Any) -> Any:
     return sample
 
 
-def as_bytes(batch: list[Any]) -> list[Any]:
-    """Samples whose images are bytes instead of views, which no worker could send."""
-    return [{**sample, "image": bytes(sample["image"])} for sample in batch]
+def copied(batch: list[dict[str, Any]]) -> Batch:
+    """Collate samples whose images are views, which no worker could send."""
+    return [one["id"] for one in batch], [bytes(one["image"]) for one in batch]
 
 
 class Litdata:
@@ -158,19 +161,22 @@ class Litdata:
         )
 
     def read(self, task: Task) -> Stream:
-        """Its loader over its dataset; it asks torch.distributed for the ranks, so it is told here."""
+        """Its loader over its dataset."""
         litdata = import_module("litdata")
         place: dict[str, Any] = {"input_dir": str(task.folder)}
         if task.cache is not None:
             place["input_dir"] = f"local:{task.folder}"
             place["cache_dir"] = str(task.cache)
         dataset = litdata.StreamingDataset(**place, shuffle=True, seed=0, drop_last=False)
-        environment = import_module("litdata.utilities.env")._DistributedEnv
-        dataset.distributed_env = environment(task.world_size, task.rank, 1)
         loader = litdata.StreamingDataLoader(
-            dataset, batch_size=task.batch_size, num_workers=task.workers, collate_fn=as_bytes
+            dataset, batch_size=task.batch_size, num_workers=task.workers, collate_fn=copied
         )
-        return Plain(loader, lambda sample: (int(sample["id"]), sample["image"]))
+        return Plain(loader)
+
+
+def keyed(batch: list[dict[str, Any]]) -> Batch:
+    """Collate samples that have their number as a name."""
+    return [int(one["__key__"]) for one in batch], [one["jpg"] for one in batch]
 
 
 class Webdataset:
@@ -201,8 +207,13 @@ class Webdataset:
             cache_dir=str(task.cache) if task.cache else None,
             empty_check=False,
         ).shuffle(4 * task.batch_size)
-        loader = wds.WebLoader(dataset, batch_size=task.batch_size, num_workers=task.workers, collate_fn=as_list)
-        return Plain(loader, lambda sample: (int(sample["__key__"]), sample["jpg"]))
+        loader = wds.WebLoader(dataset, batch_size=task.batch_size, num_workers=task.workers, collate_fn=keyed)
+        return Plain(loader)
+
+
+def paired(batch: list[Sample]) -> Batch:
+    """Collate pairs."""
+    return [number for number, _ in batch], [image for _, image in batch]
 
 
 class Files:
@@ -236,9 +247,9 @@ class Torchdata:
             dataset, num_replicas=task.world_size, rank=task.rank, shuffle=True, seed=0
         )
         loader = loaders.StatefulDataLoader(
-            dataset, task.batch_size, sampler=sampler, num_workers=task.workers, collate_fn=as_list
+            dataset, task.batch_size, sampler=sampler, num_workers=task.workers, collate_fn=paired
         )
-        return Plain(loader, same)
+        return Plain(loader)
 
 
 PEERS: dict[str, Any] = {

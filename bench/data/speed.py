@@ -90,10 +90,10 @@ def measure(name: str, folder: Path, count: int) -> dict[str, int]:
 def _rate(stream: Any, count: int) -> int:
     """Samples a second after the first batch: starting workers is not reading."""
     batches = iter(stream)
-    seen = first = len(next(batches))
+    seen = first = len(next(batches)[0])
     began = time.perf_counter()
-    for batch in batches:
-        seen += sum(image[:2] == b"\xff\xd8" for _, image in batch)
+    for _, images in batches:
+        seen += sum(image[:2] == b"\xff\xd8" for image in images)
     took = time.perf_counter() - began
     if seen != count:
         raise RuntimeError(f"{seen} samples of {count}")
