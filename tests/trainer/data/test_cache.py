@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import threading
+from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from rankzero.errors import ConfigError, DataError
 from rankzero.train.data import index
 from rankzero.train.data.cache import Cache
-from rankzero.train.data.dataset import ShardedDataset
+from rankzero.train.data.dataset import TRIES, ShardedDataset
 from rankzero.train.data.index import INDEX_FILE, Index
 from rankzero.train.data.loader import Loader
 from rankzero.train.data.shard_file import BadSampleError
@@ -153,6 +154,25 @@ def test_damage_of_the_cache_is_mended_from_the_source(source: Counting, tmp_pat
     path.write_bytes(raw)
     assert [dataset[number]["n"] for number in range(60)] == list(range(60))
     assert path.read_bytes() == (Path(source.url) / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(bytes(10))], ids=["dropped", "damaged"])
+def test_a_shard_that_another_rank_drops_or_the_disk_damages_before_it_is_open_is_fetched_again(
+    source: Counting, tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
+    class Meddled(ShardedDataset):
+        done = 0
+
+        def fetch(self, shard: int) -> Path:
+            path = super().fetch(shard)
+            if self.done < TRIES - 1:
+                self.done += 1
+                harm(path)
+            return path
+
+    dataset = Meddled(source.url, cache=Cache(tmp_path / "cache"))
+    assert dataset[0]["n"] == 0
+    assert dataset.done == TRIES - 1
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from rankzero.train.data.sources import Source
 
 OPEN = 32
 """Shards that a process has open at most."""
+TRIES = 3
+"""How often a shard is fetched that is gone from the cache, or damaged there, before it is open."""
 DTYPES = {kind: getattr(torch, kind) for kind in ARRAY_KINDS}
 
 Transform = Callable[[dict[str, Any]], Any]
@@ -91,12 +93,26 @@ class ShardedDataset(Dataset[Any]):
         for number, other in list(self._open.items()):
             if other.is_deleted() or len(self._open) >= OPEN:
                 self._open.pop(number).close()
-        described = self.index.shards[shard]
-        file = ShardFile(self.fetch(shard), described)
-        if self.cache is not None:
-            file.touch()
-        self._open[shard] = file
+        self._open[shard] = file = self._load(shard)
         return file
+
+    def _load(self, shard: int) -> ShardFile:
+        described = self.index.shards[shard]
+        if self.cache is None:
+            return ShardFile(self.fetch(shard), described)
+        tries = TRIES
+        while True:
+            path = self.fetch(shard)
+            try:
+                file = ShardFile(path, described)
+            except BadSampleError:  # another rank has dropped it meanwhile, or its table is damaged here
+                tries -= 1
+                if not tries:
+                    raise
+                self.cache.drop(self.index.fingerprint, described)
+            else:
+                file.touch()
+                return file
 
     def fetch(self, shard: int) -> Path:
         """Have a shard in the cache, if there is one, and return where it is. Raises as :meth:`Cache.fetch` does."""
