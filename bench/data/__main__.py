@@ -1,9 +1,10 @@
 """Readers of packed samples side by side; writes bench/results/data.json.
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install -r bench/data/requirements.txt
-    PYTHONPATH=trainer:. /tmp/peers/bin/python -m bench.data [--only speed|exactness] [--peers NAME,...]
+    PYTHONPATH=trainer:. /tmp/peers/bin/python -m bench.data [--only exactness|speed|dependencies] [--peers NAME,...]
 
-A part that is left out keeps the figures that the file has. mosaicml-streaming needs minutes, most of them to import.
+What is left out keeps the figures that the file has. Where PyTorch is installed already, a file ``torch.pth`` in the
+new environment's site-packages with the path of its own spares installing it once more.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from importlib.metadata import version
 from typing import Any
 
 from bench import result_file
-from bench.data import exactness, speed
+from bench.data import dependencies, exactness, speed
 from bench.data.peers import PEERS
 
 WITHIN = 0.95
 """Of the fastest peer's samples a second: the target of each cold and warm, each number of workers."""
 
 
+PARTS = ("exactness", "dependencies", "speed")
+
+
 def main() -> None:
     """Measure, compare with the targets, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("speed", "exactness"))
+    parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--peers", default=",".join(PEERS), help="with commas between (default: all)")
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--repetitions", type=int, default=3)
@@ -31,11 +35,13 @@ def main() -> None:
     names = options.peers.split(",")
     document: dict[str, Any] = result_file.read("data") or {}
     document |= {"machine": result_file.machine(), "versions": {name: _version(name) for name in PEERS}}
-    if options.only != "speed":
-        for name in names:
-            document["exactness"] = document.get("exactness", {}) | {name: exactness.compare(name)}
-            result_file.write("data", document)
-    if options.only != "exactness":
+    parts = [options.only] if options.only else PARTS
+    for part, measure in {"exactness": exactness.compare, "dependencies": dependencies.of}.items():
+        if part in parts:
+            for name in names:
+                document[part] = document.get(part, {}) | {name: measure(name)}
+                result_file.write("data", document)
+    if "speed" in parts:
         document["speed"] = speed.compare(names, options.images, options.repetitions)
         document["targets"] = _targets(document["speed"]["samples_per_second"])
     print(result_file.write("data", document))  # noqa: T201

@@ -1,4 +1,9 @@
-"""Samples a second of each reader over the same photographs, cold and warm, with 0, 2 and 4 workers, in one run."""
+"""Samples a second of each reader over the same photographs, cold and warm, with 0, 2 and 4 workers, in one run.
+
+Shards lie on one disk and are read through an empty cache folder on the same. Cold is the first epoch, from the first
+thing asked of the loader, with nothing of the shards in memory; warm are those after it. Files of one image each are
+read where they are: torchdata has no cache. Images come as bytes, since decoding them would cost all alike.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +24,7 @@ from bench.data.peers import PEERS, Sample, Task, fresh, scratch
 WORKERS = (0, 2, 4)
 SHARDS = 32
 BATCH = 32
+WARM_EPOCHS = 3
 SIDE = 224
 
 
@@ -40,7 +46,7 @@ def photographs(count: int) -> list[Sample]:
 
 
 def compare(names: list[str], count: int, repetitions: int) -> dict[str, Any]:
-    """For each reader, cold and warm, and number of workers: samples a second of each repetition, and their median.
+    """For each reader, cold and warm, and number of workers: samples a second of each epoch, and their median.
 
     The repetitions of the readers take turns, each in a process of its own, so that what else the machine does falls on
     all alike.
@@ -52,13 +58,22 @@ def compare(names: list[str], count: int, repetitions: int) -> dict[str, Any]:
             PEERS[name]().write(samples, Path(place) / name, SHARDS)
         for _ in range(repetitions):
             for name in names:
-                command = [sys.executable, "-m", "bench.data.speed", name, str(Path(place) / name), str(count)]
+                command = [
+                    sys.executable,
+                    "-W",
+                    "ignore",
+                    "-m",
+                    "bench.data.speed",
+                    name,
+                    str(Path(place) / name),
+                    str(count),
+                ]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
                     found[name] = {"fails": done.stderr.strip().splitlines()[-1][:300]}
                     continue
-                for key, rate in json.loads(done.stdout.strip().splitlines()[-1]).items():
-                    found[name].setdefault(key, []).append(rate)
+                for key, rates in json.loads(done.stdout.strip().splitlines()[-1]).items():
+                    found[name].setdefault(key, []).extend(rates)
     return {
         "images": count,
         "mean_bytes": round(statistics.mean(len(image) for _, image in samples)),
@@ -72,8 +87,8 @@ def compare(names: list[str], count: int, repetitions: int) -> dict[str, Any]:
     }
 
 
-def measure(name: str, folder: Path, count: int) -> dict[str, int]:
-    """One repetition of one reader."""
+def measure(name: str, folder: Path, count: int) -> dict[str, list[int]]:
+    """One repetition of one reader: each epoch's samples a second."""
     rates = {}
     with scratch() as place:
         for workers in WORKERS:
@@ -81,17 +96,22 @@ def measure(name: str, folder: Path, count: int) -> dict[str, int]:
                 if path.is_file():
                     _forget(path)
             cache = fresh(Path(place) / f"cache-{workers}")
+            cache.mkdir()
             stream = PEERS[name]().read(Task(folder, batch_size=BATCH, workers=workers, cache=cache))
-            for heat in ("cold", "warm"):
-                rates[f"{heat}, {workers} workers"] = _rate(stream, count)
+            rates[f"cold, {workers} workers"] = [_rate(stream, count, is_warm=False)]
+            rates[f"warm, {workers} workers"] = [_rate(stream, count, is_warm=True) for _ in range(WARM_EPOCHS)]
     return rates
 
 
-def _rate(stream: Any, count: int) -> int:
-    """Samples a second after the first batch: starting workers is not reading."""
+def _rate(stream: Any, count: int, *, is_warm: bool) -> int:
+    """Samples a second of an epoch; a warm one is timed from its first batch on: starting workers is not reading."""
+    began = time.perf_counter()
     batches = iter(stream)
     seen = first = len(next(batches)[0])
-    began = time.perf_counter()
+    if is_warm:
+        began = time.perf_counter()
+    else:
+        first = 0
     for _, images in batches:
         seen += sum(image[:2] == b"\xff\xd8" for image in images)
     took = time.perf_counter() - began
