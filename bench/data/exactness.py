@@ -1,7 +1,8 @@
 """Is every sample seen exactly once in an epoch that is killed and resumed, also with another number of ranks?
 
-The ranks of an attempt are processes of one group, each with one worker, all on one node. When every one has made its
-steps and left its state, they and their workers are killed (SIGKILL); the next attempt begins with these states.
+The ranks of an attempt are processes of one group, all on one node. When every one has made its
+steps and left its state, they and their workers are killed (SIGKILL); the next attempt begins with these states. Where
+the number of ranks stays, each is to be given what it would have been undisturbed, in the same order.
 """
 
 from __future__ import annotations
@@ -15,25 +16,36 @@ import sys
 import time
 from collections import Counter
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from subprocess import PIPE
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.distributed
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from bench.data.peers import PEERS, Task, fresh, scratch
 
-SAMPLES, BATCH, SHARDS, WORKERS = 1003, 4, 40, 1
+SAMPLES, BATCH, SHARDS = 1003, 4, 40
 LIMIT = 120.0
 """Seconds that an attempt may take."""
-ROUTES: dict[str, list[tuple[int, int | None]]] = {
-    "undisturbed, 4 ranks": [(4, None)],
-    "killed, 4 -> 4 ranks": [(4, 30), (4, None)],
-    "killed twice, 4 -> 2 -> 4 ranks": [(4, 30), (2, 60), (4, None)],
+
+
+class Attempt(NamedTuple):
+    """So many ranks, each with so many workers, and the steps they make before they are killed; None: to the end."""
+
+    ranks: int
+    steps: int | None = None
+    workers: int = 1
+
+
+UNDISTURBED = "undisturbed, 4 ranks"
+ROUTES = {
+    UNDISTURBED: [Attempt(4)],
+    "killed, 4 -> 4 ranks": [Attempt(4, 30), Attempt(4)],
+    "killed, 1 -> 2 workers a rank": [Attempt(4, 30), Attempt(4, workers=2)],
+    "killed twice, 4 -> 2 -> 4 ranks": [Attempt(4, 30), Attempt(2, 60), Attempt(4)],
 }
-"""World sizes in turn, each with the steps it makes before it is killed; None: to the end of the epoch."""
 
 
 def compare(name: str) -> dict[str, Any]:
@@ -50,39 +62,43 @@ def compare(name: str) -> dict[str, Any]:
 def measure(name: str, folder: Path) -> dict[str, Any]:
     """See :func:`compare`."""
     answer: dict[str, Any] = {}
+    given: dict[str, list[list[int]]] = {}
     with scratch() as place:
         for route, attempts in ROUTES.items():
             try:
-                seen = _walk(name, folder, attempts, fresh(Path(place) / "attempts"))
+                given[route] = _walk(name, folder, attempts, fresh(Path(place) / "attempts"))
             except RuntimeError as error:
                 answer[route] = {"exact": False, "fails": str(error)[:300]}
-            else:
-                missing, repeated = SAMPLES - len(seen), seen.total() - len(seen)
-                answer[route] = {"exact": not missing and not repeated, "missing": missing, "repeated": repeated}
+                continue
+            seen = Counter(chain.from_iterable(given[route]))
+            missing, repeated = SAMPLES - len(seen), seen.total() - len(seen)
+            answer[route] = {"exact": not missing and not repeated, "missing": missing, "repeated": repeated}
+            if len({attempt.ranks for attempt in attempts}) == 1:
+                answer[route]["as_undisturbed"] = given[route] == given.get(UNDISTURBED)
     return answer
 
 
-def _walk(name: str, folder: Path, attempts: list[tuple[int, int | None]], place: Path) -> Counter[int]:
-    """How often each sample was seen. Raises RuntimeError with what the peer said."""
-    seen: Counter[int] = Counter()
+def _walk(name: str, folder: Path, attempts: list[Attempt], place: Path) -> list[list[int]]:
+    """The numbers of the samples that each rank was given, in turn. Raises RuntimeError with what the peer said."""
+    given: list[list[int]] = [[] for _ in range(max(attempt.ranks for attempt in attempts))]
     states: list[Any] = [None]
-    for number, (ranks, steps) in enumerate(attempts, 1):
+    for number, attempt in enumerate(attempts, 1):
         notes = place / str(number)
         notes.mkdir(parents=True)
         if name == "mosaicml-streaming":  # as it wants after a crash
             import_module("streaming.base.util").clean_stale_shared_memory()
-        tasks = [Task(folder, rank, ranks, BATCH, WORKERS) for rank in range(ranks)]
-        started = [_fork(name, task, states[min(task.rank, len(states) - 1)], steps, notes) for task in tasks]
+        tasks = [Task(folder, rank, attempt.ranks, BATCH, attempt.workers) for rank in range(attempt.ranks)]
+        started = [_fork(name, task, states[min(task.rank, len(states) - 1)], attempt.steps, notes) for task in tasks]
         try:
-            ends = [_note(notes / str(rank)) for rank in range(ranks)]
+            ends = [_note(notes / str(task.rank)) for task in tasks]
         finally:
             for process in started:
                 os.killpg(process, signal.SIGKILL)
                 os.waitpid(process, 0)
-        for numbers, _ in ends:
-            seen.update(numbers)
+        for numbers, (more, _) in zip(given, ends, strict=False):
+            numbers += more
         states = [state for _, state in ends]
-    return seen
+    return given
 
 
 def _fork(name: str, task: Task, state: Any, steps: int | None, notes: Path) -> int:
