@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--peers", default=",".join(PEERS), help="with commas between (default: all)")
-    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--images", type=int, default=6000)
     parser.add_argument("--repetitions", type=int, default=3)
     options = parser.parse_args()
     names = options.peers.split(",")
