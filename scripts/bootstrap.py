@@ -97,7 +97,17 @@ def sync_environment() -> None:
     wanted = "".join(f"{file.name} {file.stat().st_mtime_ns}\n" for file in inputs)
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
-    command = [str(uv_program()), "sync", "--locked", "--all-extras", "--python", sys.executable]
+    command = [
+        str(uv_program()),
+        "sync",
+        "--locked",
+        "--extra",
+        "cluster",
+        "--extra",
+        "train",
+        "--python",
+        sys.executable,
+    ]
     _step("Python environment", command, {**os.environ, "UV_CACHE_DIR": str(cache_dir("uv"))})
     stamp.write_text(wanted, encoding="utf-8")
 

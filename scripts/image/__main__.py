@@ -42,10 +42,16 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[Choices
         default=environ.get("TAG") or default.tag,
         help="version and git revision if left out; `latest` is refused [TAG]",
     )
+    parser.add_argument(
+        "--extras",
+        default=environ.get("EXTRAS") or "",
+        help="packages that train.progress can report to, `wandb`, `mlflow` or both; none if left out [EXTRAS]",
+    )
     parser.add_argument("--push", action="store_true", help="upload the image afterwards")
     parser.add_argument("-o", "--output", choices=("name", "json"), default="name", help="form of the result")
     options = parser.parse_args(arguments)
-    choices = Choices(options.engine, options.base, options.repository, options.tag, options.push)
+    extras = tuple(options.extras.replace(",", " ").split())
+    choices = Choices(options.engine, options.base, options.repository, options.tag, options.push, extras)
     return choices, options.output == "json"
 
 

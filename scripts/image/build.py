@@ -10,7 +10,7 @@ from scripts.cache import cache_dir
 from scripts.image import base as bases
 from scripts.image import engine as engines
 from scripts.image import host_network, reference
-from scripts.image.context import stage_trainer, staging
+from scripts.image.context import check_extras, stage_trainer, staging
 from scripts.image.engine import Build, build_command, push_command
 from scripts.stages import Stages
 
@@ -24,6 +24,7 @@ class Choices:
     repository: str = "localhost/rankzero/trainer"
     tag: str = ""
     push: bool = False
+    extras: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,16 @@ def build_image(choices: Choices, environ: Mapping[str, str], stages: Stages) ->
         reference.check_pushable(repository)
     if choices.base not in ("production", "local", "auto"):
         reference.check_base(choices.base)
+    extras = check_extras(choices.extras)
     engine = engines.find(choices.engine)
     log = cache_dir("logs") / "image.log"
     log.write_text("", encoding="utf-8")
 
     base = bases.provide(choices.base, engine, environ, stages, log)
-    name = f"{repository}:{choices.tag or reference.default_tag(base.mark)}"
+    name = f"{repository}:{choices.tag or reference.default_tag(base.mark, extras)}"
     with stages(f"trainer image with {engine.name}"), staging() as context, staging() as private:
         stages.detail(f"log: {log}")
-        stage_trainer(context)
+        stage_trainer(context, extras)
         build = Build(
             context=context,
             tag=name,

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,12 +15,20 @@ from scripts import command
 from scripts.cache import REPO, cache_dir
 
 TRAINER = Path(REPO, "trainer")
+ALWAYS = ("train",)
+"""Extras of pyproject.toml that each image has."""
+NEVER = ("cluster",)
+"""What is for the machine that the image is built on."""
 FILE_TIME = 1_580_601_600
 """Modification time of every staged file (2020-02-02, as in the wheel), so that engines find their cached steps."""
 
 
 class MissingToolError(RankzeroError):
     """A program that the preparation needs is not there."""
+
+
+class UnknownExtraError(RankzeroError):
+    """An image is to have what no extra of this project names."""
 
 
 @contextmanager
@@ -30,15 +38,26 @@ def staging() -> Iterator[Path]:
         yield Path(folder)
 
 
-def stage_trainer(folder: Path) -> None:
-    """Fill ``folder`` with what ``trainer/Containerfile`` copies."""
+def check_extras(names: Iterable[str]) -> tuple[str, ...]:
+    """The extras of pyproject.toml that an image is to have besides, each once, in one order."""
+    project = tomllib.loads(Path(REPO, "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    allowed = sorted(set(project["optional-dependencies"]) - {*ALWAYS, *NEVER})
+    for name in names:
+        if name not in allowed:
+            raise UnknownExtraError(f"EXTRAS names {name!r}", hint=f"allowed: {', '.join(allowed)}")
+    return tuple(sorted(set(names)))
+
+
+def stage_trainer(folder: Path, extras: Iterable[str] = ()) -> None:
+    """Fill ``folder`` with what ``trainer/Containerfile`` copies; ``extras`` add their packages."""
     for name in ("Containerfile", "compile_bytecode.py"):
         shutil.copy(TRAINER / name, folder)
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     shutil.copytree(TRAINER / "examples", folder / "examples", ignore=ignored)
     # The base's numpy stays the only one, as its torch does.
-    selection = ("--no-dev", "--extra", "train", "--no-emit-package", "numpy")
-    (folder / "requirements.txt").write_text(requirements(*selection), encoding="utf-8")
+    selected = [word for name in (*ALWAYS, *extras) for word in ("--extra", name)]
+    selection = requirements("--no-dev", *selected, "--no-emit-package", "numpy")
+    (folder / "requirements.txt").write_text(selection, encoding="utf-8")
     with staging() as built:
         uv("build", "--wheel", "--quiet", "--out-dir", built)
         for wheel in built.glob("*.whl"):

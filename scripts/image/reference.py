@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from rankzero.errors import RankzeroError
@@ -89,17 +90,18 @@ def check_pushable(repository: str) -> str:
     return repository
 
 
-def default_tag(base_mark: str = "") -> str:
+def default_tag(base_mark: str = "", extras: Sequence[str] = ()) -> str:
     """``VERSION-gREVISION``, and what else tells this image from another of that revision.
 
     ``-dirty.HASH`` stands for changes that are not committed, ``-base.HASH`` (``base_mark``) for a base that is not
-    the production one.
+    the production one, ``-with.NAME`` for each of the ``extras``.
     """
     changes = uncommitted()
     parts = [
         f"{project_version()}-g{revision()[:12]}",
         f"dirty.{short_hash(changes)}" if changes else "",
         f"base.{base_mark}" if base_mark else "",
+        *(f"with.{name}" for name in extras),
     ]
     return check_tag("-".join(part for part in parts if part))
 

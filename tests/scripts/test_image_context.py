@@ -47,6 +47,20 @@ def test_every_requirement_of_the_image_is_pinned_and_hashed() -> None:
     assert "torch" not in requirements
 
 
+def test_packages_of_extras_are_in_the_image_where_they_are_asked_for(tmp_path: Path) -> None:
+    extras = context.check_extras(["wandb", "mlflow", "wandb"])
+    assert extras == ("mlflow", "wandb")
+    for folder, chosen in {"plain": (), "asked": extras}.items():
+        (tmp_path / folder).mkdir()
+        context.stage_trainer(tmp_path / folder, chosen)
+    plain, asked = ((tmp_path / folder / "requirements.txt").read_text() for folder in ("plain", "asked"))
+    for package in ("wandb==", "mlflow-skinny=="):
+        assert package in asked
+        assert package not in plain
+    assert "obstore==" in plain
+    assert "numpy==" not in asked  # the base's stays the only one
+
+
 def test_the_stand_in_gets_exactly_the_locked_torch() -> None:
     assert f"torch=={context.locked_version('torch')} " in context.requirements("--only-group", "torch")
 

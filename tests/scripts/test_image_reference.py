@@ -41,6 +41,7 @@ def test_a_clean_tree_is_named_by_version_and_revision(checkout: Path) -> None:
 
 def test_another_base_than_production_is_part_of_the_tag(checkout: Path) -> None:
     assert reference.default_tag("0123abcd") == f"1.2.3-g{revision(checkout)}-base.0123abcd"
+    assert reference.default_tag("", ("mlflow", "wandb")) == f"1.2.3-g{revision(checkout)}-with.mlflow-with.wandb"
 
 
 def test_every_uncommitted_content_has_a_tag_of_its_own(checkout: Path) -> None:

@@ -241,13 +241,13 @@ class ProgressConfig:
     )
     wandb: str = bounded(
         "",
-        doc="Project of Weights & Biases to report to; empty reports to none. The image needs wandb; WANDB_API_KEY "
-        "belongs into a Secret (secretEnv), WANDB_MODE: offline into network.env.",
+        doc="Project of Weights & Biases to report to; empty reports to none. The image needs wandb (EXTRAS), "
+        "WANDB_API_KEY belongs into a Secret (secretEnv), WANDB_MODE: offline into network.env.",
     )
     mlflow: str = bounded(
         "",
-        doc="Experiment of MLflow to report to; empty reports to none. The image needs mlflow or mlflow-skinny, "
-        "MLFLOW_TRACKING_URI the address of its server.",
+        doc="Experiment of MLflow to report to; empty reports to none. The image needs mlflow or mlflow-skinny "
+        "(EXTRAS), MLFLOW_TRACKING_URI the address of its server.",
     )
     peak_tflops: float = bounded(
         0.0,
