@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from rankzero.errors import ConfigError
 from rankzero.train.sampling import EpochSampler
 
 
@@ -35,5 +36,15 @@ def test_going_on_in_the_middle_gives_exactly_the_rest(consumed: int) -> None:
     assert len(sampler) == len(whole) - consumed
 
 
-def test_a_data_set_smaller_than_the_world_gives_no_samples() -> None:
-    assert orders(0, size=3) == [[], [], [], []]
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_data_set_smaller_than_the_world_gives_no_samples_and_is_refused_before_the_first_step(size: int) -> None:
+    assert orders(0, size=size) == [[], [], [], []]
+    with pytest.raises(ConfigError, match=f"the data set has {size} samples for 4 ranks") as caught:
+        EpochSampler(size, 0, 4).steps(1)
+    assert caught.value.hint.startswith("allowed: 4 samples or more, or fewer ranks")
+
+
+def test_a_batch_larger_than_a_rank_s_share_is_refused_with_what_is_allowed() -> None:
+    with pytest.raises(ConfigError, match=r"train\.batchSize is 3, more than a rank's share") as caught:
+        EpochSampler(8, 0, 4).steps(3)
+    assert "set train.batchSize to at most 2" in caught.value.hint

@@ -295,7 +295,7 @@ def own_state(rank: int, folder: Path, parts: tuple[str, ...]) -> int | str:
     try:
         checkpoints.resume()
     except CheckpointError as error:
-        return error.message
+        return str(error)
     return counter.count
 
 
@@ -303,5 +303,6 @@ def own_state(rank: int, folder: Path, parts: tuple[str, ...]) -> int | str:
 def test_what_each_rank_has_for_itself_comes_back_and_another_world_is_refused_by_name(tmp_path: Path) -> None:
     assert run(own_state, 2, tmp_path, ()) == [0, 0]
     assert run(own_state, 2, tmp_path, ()) == [10, 11]
-    [message] = run(own_state, 1, tmp_path, ())
-    assert "was written by 2 ranks, and the part 'mine'" in message
+    [text] = run(own_state, 1, tmp_path, ())
+    assert "was written by 2 ranks, and the part 'mine', which each rank has for itself, cannot be split anew" in text
+    assert "fix: run with 2 ranks, or leave mine out of train.resume.parts" in text

@@ -21,6 +21,7 @@ from rankzero.errors import ConfigError, DataError
 from rankzero.files import read_json, write_json
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.data.dataset import ShardedDataset
+from rankzero.train.data.index import INDEX_FILE
 from rankzero.train.data.loader import Loader
 from rankzero.train.data.shard_file import BadSampleError
 from tests.trainer.data.shards import numbers
@@ -28,6 +29,13 @@ from tests.trainer.data.shards import numbers
 
 def as_list(samples: list[Any]) -> list[Any]:
     return [sample["n"] for sample in samples]
+
+
+def emptied(url: str) -> str:
+    """An index of no shards, which `rankzero pack` would not write."""
+    index = Path(url, INDEX_FILE)
+    write_json(index, {**read_json(index), "samples": 0, "shards": []})
+    return url
 
 
 def loader(url: str, rank: int = 0, count: int = 1, **options: Any) -> Loader:
@@ -247,9 +255,16 @@ class Stream(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda url: loader(url, 0, 13), "has 12 shards for 13 ranks"),
+        (lambda url: loader(url, 0, 13), "has 12 shards for 13 ranks\n  fix: allowed: 13 shards or more"),
         (lambda url: loader(url + "/absent"), "no packed data set at .*absent: it has no index.json"),
-        (lambda _: Loader(TensorDataset(torch.arange(0)), 0, 1, batch_size=1), "the data set is empty"),
+        (
+            lambda url: loader(emptied(url)),
+            "the data set at .* holds no sample\n  fix: pack",
+        ),
+        (
+            lambda _: Loader(TensorDataset(torch.arange(0)), 0, 1, batch_size=1),
+            "the data set is empty\n  fix: set train.data to one that holds samples",
+        ),
         (lambda _: Loader(TensorDataset(torch.arange(3)), 0, 4, batch_size=1), "has 3 samples for 4 ranks"),
         (lambda _: Loader(Stream(), 0, 1, batch_size=1), "Stream is no map-style data set"),
     ],

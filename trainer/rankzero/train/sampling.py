@@ -36,6 +36,11 @@ class EpochSampler(Sampler[int]):
         Raises :class:`ConfigError` where that is none.
         """
         share = self.size // self.world_size
+        if not share:
+            raise ConfigError(
+                f"the data set has {self.size} samples for {self.world_size} ranks",
+                hint=f"allowed: {self.world_size} samples or more, or fewer ranks; does train.data name the right one?",
+            )
         if share < batch_size:
             raise ConfigError(
                 f"train.batchSize is {batch_size}, more than a rank's share of the data "

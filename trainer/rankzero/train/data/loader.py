@@ -192,6 +192,6 @@ def _shard_sizes(dataset: Any, ranks: int) -> list[int]:
     if len(dataset.shard_sizes) < ranks:
         raise ConfigError(
             f"the data set at {dataset.source.url} has {len(dataset.shard_sizes)} shards for {ranks} ranks",
-            hint=f"pack it with several times more shards than ranks: rankzero pack --shards {8 * ranks}",
+            hint=f"allowed: {ranks} shards or more, better several times as many: rankzero pack --shards {8 * ranks}",
         )
     return dataset.shard_sizes
