@@ -81,6 +81,7 @@ FORMS: dict[str, tuple[int, dict[str, Any]]] = {
     "ddp x gpipe": (4, {"parallel": {"pipeline": 2, "schedule": "gpipe"}, "accumulate": 2}),
     "ddp x 1f1b": (4, {"parallel": {"pipeline": 2}, "accumulate": 4}),
     "fsdp x 1f1b": (4, {"parallel": {"pipeline": 2, "strategy": "fsdp"}, "accumulate": 2}),
+    "fsdp x tensor x 1f1b": (8, {"parallel": {"pipeline": 2, "strategy": "fsdp", "tensor": 2}, "accumulate": 2}),
     "ddp, accumulated": (2, {"accumulate": 4}),
     "fsdp, accumulated": (2, {"parallel": {"strategy": "fsdp"}, "accumulate": 4}),
     "hsdp, accumulated": (4, {"parallel": {"strategy": "hsdp"}, "accumulate": 2}),
