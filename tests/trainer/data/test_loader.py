@@ -34,7 +34,7 @@ def as_list(samples: list[Any]) -> list[Any]:
 def emptied(url: str) -> str:
     """An index of no shards, which `rankzero pack` would not write."""
     index = Path(url, INDEX_FILE)
-    write_json(index, {**read_json(index), "samples": 0, "shards": []})
+    write_json(index, json.loads(index.read_text()) | {"samples": 0, "shards": []})
     return url
 
 
