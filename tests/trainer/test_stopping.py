@@ -54,6 +54,23 @@ def test_a_script_without_a_launcher_is_never_asked(monkeypatch: pytest.MonkeyPa
         assert not StopRequest(ranks).due(1)
 
 
+def test_who_has_been_asked_waits_for_its_gpu_and_nobody_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that never asks for a loss hands many steps to its GPU."""
+    waits: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
+    monkeypatch.setenv(contract.ENV_ATTEMPT_DIR, str(tmp_path))
+    gpu = torch.device("cuda", 1)
+    stop = StopRequest(Ranks(0, 0, 2, gpu, dist.HashStore()))  # type: ignore[attr-defined]
+    assert not stop.due(1)
+    assert waits == []
+    (tmp_path / contract.STOP_FILE).touch()
+    assert not stop.due(2)
+    assert not stop.due(3)
+    assert waits == [gpu, gpu]
+
+
 def step_of(group: PodGroup) -> int:
     """The step that rank 0's status page shows."""
     return int(group.pods[0].status().get("group", {}).get("progress", {}).get("step", 0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import torch
+
 from rankzero import contract
 from rankzero.train.distributed import Ranks
 
@@ -13,9 +15,10 @@ class StopRequest:
     """Asks, after each step, whether this is the step after which to save and leave.
 
     The launcher asks every node by a file. Ranks see it after different steps, so each notes in the store after
-    which step it saw it, and goes on. Ranks are never more than one step apart, since each step has a collective:
-    when the last of them notes step m, the others are at most at m + 1, and find all notes at the latest after
-    m + 2. So all can agree on m + 3, without waiting for each other.
+    which step it saw it, and goes on. Ranks are never more than one step apart, since each step has a collective, and
+    whoever has noted waits for its GPU, to which the loop may have handed several steps. So when the last of them notes
+    step m, the others are at most at m + 1, and find all notes at the latest after m + 2, and all can agree on m + 3,
+    without waiting for each other.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -38,5 +41,7 @@ class StopRequest:
         if not self._noted:
             store.set(keys[self._ranks.rank], str(step))
             self._noted = True
+        if self._ranks.device.type == "cuda":
+            torch.cuda.synchronize(self._ranks.device)
         if store.check(keys):
             self._target = max(int(store.get(key)) for key in keys) + contract.STEPS_AHEAD

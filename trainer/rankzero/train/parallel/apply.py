@@ -13,6 +13,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import _random as dtensor_random
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -44,10 +45,12 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, config: TrainConfig, *, plan
     if stages > 1:
         model = pipeline.stage_of(model, mesh)
     returns_float32 = mesh.get_local_rank("pipeline") == stages - 1
-    model.to(_device(mesh))
     # DDP can handle neither split parameters nor a pipeline's passes (torch 2.13 fails in the second step of GPipe);
     # fully_shard over one rank does its work there.
     sharded = size(mesh, "shard") > 1 or tensor > 1 or stages > 1
+    fully = sharded and size(mesh, "replicate", "shard") > 1
+    if tensor > 1 or not fully:  # otherwise fully_shard moves block by block: the whole need not fit a device
+        model.to(_device(mesh))
     if sharded:
         _take_first_ranks_weights(model, mesh)
     if tensor > 1 and plan:
@@ -57,13 +60,17 @@ def parallelize(model: nn.Module, mesh: DeviceMesh, config: TrainConfig, *, plan
         activation.recompute(blocks or [model], config.activation_checkpointing)
     if config.compile:
         _compile(blocks or [model])
-    if sharded and size(mesh, "replicate", "shard") > 1:
+    if fully:
         _shard(model, blocks, mesh, dtype, returns_float32)
     else:
         if dtype is not None:
             precision.autocast(model, mesh.device_type, dtype, returns_float32=returns_float32)
         model = _replicate(model, mesh, config)
     seed(config.seed + data_ranks(mesh)[0])
+    if tensor > 1 and mesh.device_type != "cpu":
+        # Otherwise the first random operation on a DTensor waits for all ranks of the world, of which a pipeline's
+        # other stages may never come, and gives all of them the random state of rank 0. (Never run here: for GPUs.)
+        dtensor_random.manual_seed(config.seed + data_ranks(mesh)[0], mesh["tensor"])
     return model
 
 
@@ -74,12 +81,16 @@ def _device(mesh: DeviceMesh) -> torch.device:
 
 
 def _take_first_ranks_weights(model: nn.Module, mesh: DeviceMesh) -> None:
-    """As DDP does: broadcasts of every parameter and buffer, along each dimension in turn."""
-    for name in ("tensor", "shard", "replicate"):
-        group = mesh.get_group(name)
-        if group.size() > 1:
-            for tensor in (*model.parameters(), *model.buffers()):
-                dist.broadcast(tensor.detach(), group=group, group_src=0)
+    """As DDP does: broadcasts of every parameter and buffer, along each dimension in turn; they stay where they are."""
+    device = _device(mesh)
+    groups = [mesh.get_group(name) for name in ("tensor", "shard", "replicate")]
+    for tensor in (*model.parameters(), *model.buffers()):
+        there = tensor.detach().to(device)
+        for group in groups:
+            if group.size() > 1:
+                dist.broadcast(there, group=group, group_src=0)
+        if there.device != tensor.device:
+            tensor.detach().copy_(there)
 
 
 def _check_plan(model: nn.Module, plan: Plan | None, tensor: int) -> None:

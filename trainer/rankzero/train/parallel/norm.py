@@ -8,15 +8,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 
 from rankzero.train.parallel.mesh import size
 from rankzero.train.sharding import local
 
 
 def gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
-    """Those that there are."""
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+    """Those that there are. Every rank calls it.
+
+    Where ranks hold addends of a gradient (layers that a tensor plan splits along the sequence) they are summed first.
+    """
+    found: list[Tensor] = []
+    for parameter in parameters:
+        if isinstance(parameter.grad, DTensor):
+            parameter.grad = _summed(parameter.grad)
+        if parameter.grad is not None:
+            found.append(parameter.grad)
+    return found
 
 
 def gradient_norm(grads: Iterable[Tensor], mesh: DeviceMesh) -> Tensor:
@@ -70,6 +79,13 @@ def joined(parts: Iterable[Tensor]) -> list[Tensor]:
 def scale(grads: Iterable[Tensor], factor: float) -> None:
     """Multiply the gradients in place."""
     torch._foreach_mul_([local(grad) for grad in grads], factor)
+
+
+def _summed(grad: DTensor) -> DTensor:
+    if not any(placement.is_partial() for placement in grad.placements):
+        return grad
+    whole = [Replicate() if placement.is_partial() else placement for placement in grad.placements]
+    return grad.redistribute(placements=whole)
 
 
 def _split_over(grad: Tensor) -> tuple[str, ...]:

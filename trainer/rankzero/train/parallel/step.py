@@ -137,9 +137,9 @@ class Step:
         if self._done != self._config.accumulate:
             wanted = self._config.accumulate
             raise RuntimeError(f"finish() after {self._done} micro-batches, train.accumulate is {wanted}")
+        grads = gradients(self._parameters)
         if self.scaler is not None:
             self.scaler.unscale_(self._optimizer)
-        grads = gradients(self._parameters)
         loss, norm = torch.stack([self._loss.double(), gradient_norm(grads, self._mesh)]).tolist()
         clip = self._config.clip_norm
         if math.isfinite(norm) and 0 < clip < norm:
