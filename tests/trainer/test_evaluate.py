@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,12 @@ def train(rank: int, folder: str) -> list[float]:
     return right if rank == 0 else []
 
 
-def evaluate(*arguments: str) -> subprocess.CompletedProcess[str]:
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def evaluate(*arguments: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=250, check=False
+        [sys.executable, *by, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=250, check=False
     )
 
 
@@ -76,7 +80,7 @@ def in_a_pod(folder: Path, source: Path) -> dict[str, Any]:
     return pods.outcome()
 
 
-def test_a_run_is_judged_by_one_process_and_by_two_ranks_alike(
+def test_a_run_is_judged_by_one_process_by_torchrun_and_by_the_launcher_alike(
     trained: tuple[Path, list[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -86,6 +90,9 @@ def test_a_run_is_judged_by_one_process_and_by_two_ranks_alike(
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["step"] == 2
     assert result["test_accuracy"] == pytest.approx(right[1], abs=1e-6)
+    told = evaluate(str(source), "--result", str(tmp_path / "of-two.json"), by=TORCHRUN)
+    assert told.returncode == 0, told.stderr
+    assert json.loads((tmp_path / "of-two.json").read_text()) == result
     outcome = in_a_pod(tmp_path, source)
     assert outcome["result"] == {name: result[name] for name in ("test_accuracy", "step")}
 
