@@ -181,6 +181,11 @@ class CheckpointConfig:
         True,
         doc="Write in the background while training goes on. Needs memory for a copy of what each rank writes.",
     )
+    local_path: str = bounded(
+        "",
+        doc="Folder on a fast disk of each node, where checkpoints are written first, and copied from beside the "
+        "training; empty: none. The chart's checkpoints.local sets it.",
+    )
     keep: int = bounded(3, minimum=1, doc="Checkpoints kept; the newest complete one is never deleted.")
     keep_every: int = bounded(0, minimum=0, doc="Checkpoints of multiples of so many steps stay as well; 0: none.")
     best: Literal["none", "lowest", "highest"] = bounded(
@@ -188,7 +193,12 @@ class CheckpointConfig:
     )
 
     def __post_init__(self) -> None:
-        """Raises :class:`ConfigError` where no checkpoint would ever be due."""
+        """Raises :class:`ConfigError` where no checkpoint would ever be due, or the local folder is not a full path."""
+        if self.local_path and not Path(self.local_path).is_absolute():
+            raise ConfigError(
+                f"train.checkpoint.localPath is {self.local_path}, which depends on where a rank was started",
+                hint="a full path, such as /local-checkpoints, or an empty text",
+            )
         if self.interval == "fixed" and not self.every_steps and not self.every_minutes:
             raise ConfigError(
                 "train.checkpoint.everySteps and everyMinutes are both 0, so no checkpoint would be written",

@@ -93,6 +93,8 @@ CONFIG_FILE = "train.yaml"
 """The ConfigMap's key."""
 CONFIG_PATH = f"/etc/rankzero/{CONFIG_FILE}"
 STATE_ROOT = "/checkpoints"
+LOCAL_CHECKPOINTS_PATH = "/local-checkpoints"
+"""Where the chart mounts the nodes' own disk for checkpoints."""
 CODE_CHECKOUT_PATH = "/code/checkout"
 """Where an init container fetches a git revision to; the trainer has it under a path of the user's."""
 CODE_CONTAINER_NAME = "code"
@@ -120,6 +122,8 @@ LOGS_DIR = "logs"
 MANIFEST_FILE = "MANIFEST.json"
 LATEST_FILE = "latest.json"
 """Beside the checkpoints: which of them was written last, for people and programs that only look."""
+LOCAL_FILE = "local.json"
+"""Beside the checkpoints of a run that keeps some on its nodes: what the folders there are called."""
 
 
 def attempt_file(attempt: int) -> str:

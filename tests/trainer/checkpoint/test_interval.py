@@ -68,9 +68,9 @@ def test_ranks_talk_a_few_times_and_not_after_every_step(clock: Clock) -> None:
     asked = []
 
     class Counting(Peers):
-        def broadcast(self, value: Any) -> Any:
+        def broadcast(self, value: Any, source: int = 0) -> Any:
             asked.append(value)
-            return value
+            return super().broadcast(value, source)
 
     assert saves(Interval(CheckpointConfig(every_steps=0, every_minutes=10), Counting(), 0), clock, 0.1, 6001) == [
         pytest.approx(600, abs=0.11)

@@ -15,15 +15,18 @@ from rankzero import contract, heartbeat
 from rankzero.config import CheckpointConfig, ResumeConfig, TrainConfig
 from rankzero.errors import CheckpointError, ConfigError
 from rankzero.heartbeat import Phase
-from rankzero.train.checkpoint import manifest, plan, source, space, weights
+from rankzero.train.checkpoint import load, manifest, plan, source, space, weights
 from rankzero.train.checkpoint.background import Background, give_way
 from rankzero.train.checkpoint.interval import Interval
 from rankzero.train.checkpoint.layout import Layout, step_of
 from rankzero.train.checkpoint.load import Loader
+from rankzero.train.checkpoint.nearby import Nearby
+from rankzero.train.checkpoint.node import Node
 from rankzero.train.checkpoint.peers import Peers
 from rankzero.train.checkpoint.plan import Plan
 from rankzero.train.checkpoint.retention import kept
 from rankzero.train.checkpoint.staging import Staging
+from rankzero.train.checkpoint.tier import Tier
 from rankzero.train.checkpoint.tracked import STEP, Tracked
 from rankzero.train.checkpoint.write import Outcome, Save, write
 from rankzero.train.progress import state_dir
@@ -70,6 +73,8 @@ class Checkpoints:
         self._resume = resume or ResumeConfig()
         self._settings = settings
         self._peers_of: dict[str, Peers] = {}
+        self._tier: Tier | None = None
+        self._is_leaving = False
         self._plan: Plan | None = None
         self._staging = Staging()
         self._background: Background[Outcome] = Background()
@@ -99,11 +104,13 @@ class Checkpoints:
         if kind is None:
             self.close()
         elif issubclass(kind, SystemExit):  # it may be in a hurry
-            self._settle(self._background.wait())
+            self._settle(*self._known(self._background.wait(), wait=True))
         else:  # which other ranks may not share, nor wait for
             self._background.join(FINISH_WITHIN)
+            if self._tier:
+                self._tier.copies.give_up(FINISH_WITHIN)
             with suppress(Exception):  # the script's own error is the one to be told
-                self._settle(self._background.poll())
+                self._settle(*self._known(self._background.poll()))
 
     def track(self, **parts: object) -> None:
         """Hand over live objects by name, before :meth:`resume`: modules before their optimizers, then what has
@@ -132,21 +139,27 @@ class Checkpoints:
         if self._off and peers.is_first:
             print(f"no checkpoints are written: {contract.ENV_STATE_DIR} names no folder for them", flush=True)
         parts = self._parts()
-        path = source.chosen(self._resume, self.layout, peers)
+        tier = self._tier
+        nearby = Nearby(tier.node, peers, lambda folder: load.ranges(folder, self.tracked)) if tier else None
+        path = source.chosen(self._resume, self.layout, peers, nearby)
         step = 0
         if path is not None and weights.is_weights(path):
             self._load_weights(path)
         elif path is not None:
             loader = Loader(path, self.tracked, strict=self._resume.strict, peers=peers)
-            is_own = path.parent == self.layout.folder
+            on_node = tier is not None and path.parent == tier.node.layout.folder
+            is_own = on_node or path.parent == self.layout.folder
             loader.load(self.tracked.names if is_own else parts)
             step = loader.step if is_own or STEP in parts else 0
             if peers.is_first:
                 told = f"resumed from step {step}" if step else f"loaded {', '.join(parts)}"
-                print(told if is_own else f"{told} of {path}", flush=True)
+                where = ", from the nodes' own disks" if on_node else "" if is_own else f" of {path}"
+                print(f"{told}{where}", flush=True)
             if is_own:
                 self._last_size = manifest.size(path)
                 heartbeat.current().saved(step)
+            if tier and on_node:
+                tier.catch_up(step, time.monotonic(), peers)
         self._interval = Interval(self.config, peers, step)
         return step
 
@@ -157,7 +170,7 @@ class Checkpoints:
         """
         if self._off:
             return False
-        self._settle(self._background.poll())
+        self._settle(*self._known(self._background.poll()))
         if self._interval is None:
             self._interval = Interval(self.config, self._peers("loop"), step - 1)
         return self._interval.due(step)
@@ -174,17 +187,23 @@ class Checkpoints:
             return True
         began = time.monotonic()
         with heartbeat.current().phase(Phase.CHECKPOINT):
-            self._settle(self._background.wait())
+            self._settle(*self._known(self._background.wait()))
             self._background.join()
+            self._is_leaving = wait
+            if self._tier and (wait or final):
+                self._tier.copies.hurry(step)
             self._begin(step, metric, began, in_background=self.config.asynchronous)
-            outcome = self._background.wait() if wait or final or not self.config.asynchronous else None
+            outcome = None
+            if wait or final or not self.config.asynchronous:
+                *earlier, outcome = self._known(self._background.wait(), wait=wait or final)
+                self._settle(*earlier)
             if not self.config.asynchronous:
                 self._background.join()
         if self._interval is not None:
             self._interval.saved(step, time.monotonic() - began)
         if outcome is not None and outcome.problem and final:
             raise self._failure(outcome)
-        self._settle(outcome)
+        self._settle(*filter(None, [outcome]))
         return outcome is None or not outcome.problem
 
     def wait_for_copies(self) -> None:
@@ -194,8 +213,10 @@ class Checkpoints:
     def close(self) -> None:
         """Wait until the last save is durable, or has failed, which is said. Every rank calls it at the end."""
         with heartbeat.current().phase(Phase.CHECKPOINT):
-            self._settle(self._background.wait())
+            self._settle(*self._known(self._background.wait(), wait=True))
             self._background.join()
+            if self._tier:
+                self._tier.close(self._peers("loop"))
 
     def verify(self, path: Path) -> str:
         """Why a checkpoint cannot be trusted; an empty text where it can. Any rank."""
@@ -216,24 +237,40 @@ class Checkpoints:
             if in_background:
                 self._staging.finish()
                 give_way()
+            if self._tier:
+                return self._tier.write(save, copies, self._last_size, writers)
             return write(save, copies, self.layout, self._last_size, writers)
 
         def afterwards(outcome: Outcome) -> None:
-            if writers.is_first and not outcome.problem:
+            if writers.is_first and not outcome.problem and not outcome.on_nodes_only:
                 self._clean(outcome.step)
 
         self._background.start(work, afterwards)
 
-    def _settle(self, outcome: Outcome | None) -> None:
-        """Tell people and the launcher what has become of a save."""
-        if outcome is None:
-            return
-        if not outcome.problem:
+    def _known(self, outcome: Outcome | None, *, wait: bool = False) -> list[Outcome]:
+        """What has become of saves: of the one just written, ``outcome``, and of copies, with ``wait`` of all."""
+        outcomes = [] if outcome is None else [outcome]
+        if self._tier is None:
+            return outcomes
+        if wait:
+            self._tier.copies.join()
+        copied = list(self._tier.copies.poll())
+        # What was waited for is the last: a copy of what was just written, or that itself where it needed none.
+        return outcomes + copied if wait and outcome and outcome.on_nodes_only else copied + outcomes
+
+    def _settle(self, *outcomes: Outcome) -> None:
+        """Tell people and the launcher what has become of saves, in this order."""
+        for outcome in outcomes:
+            if outcome.problem:
+                self._complain(outcome)
+                continue
             self._last_size = outcome.size
-            heartbeat.current().saved(outcome.step, seconds=outcome.seconds)
-            if self._interval is not None:
+            if self._interval is not None and (outcome.on_nodes_only or not self._tier):
                 self._interval.whole = outcome.seconds
-            return
+            if not outcome.on_nodes_only:
+                heartbeat.current().saved(outcome.step, seconds=outcome.seconds)
+
+    def _complain(self, outcome: Outcome) -> None:
         failure = self._failure(outcome)
         if outcome.is_bug:
             raise failure
@@ -247,6 +284,11 @@ class Checkpoints:
             f"the checkpoint of step {outcome.step} could not be written: {outcome.problem}",
             hint="report it with the lines above" if outcome.is_bug else HINT,
         )
+
+    def _copied(self, outcome: Outcome) -> None:
+        """Rank 0, when a copy is durable: deleting can wait where a process is being stopped."""
+        if not self._is_leaving:
+            self._clean(outcome.step)
 
     def _clean(self, saved: int) -> None:
         """Delete what need not stay. Rank 0, when ``saved`` is durable and nothing is being written."""
@@ -293,6 +335,9 @@ class Checkpoints:
         """Two groups, since the loop and the writers talk at the same time. All ranks make them at the same call."""
         if not self._peers_of:
             self._peers_of = {"loop": Peers(), "writers": Peers()}
+            if self.config.local_path and not self._off:
+                node = Node.meet(Path(self.config.local_path), self.layout, self._peers_of["loop"])
+                self._tier = Tier(node, self.layout, Peers(), self._copied) if node else None
         return self._peers_of[use]
 
 

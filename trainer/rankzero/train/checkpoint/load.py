@@ -132,11 +132,30 @@ class Loader:
 
 def read(entries: Entries, reader: FileSystemReader, metadata: Metadata) -> None:
     """Read ``entries`` by name, in place: of each tensor the piece that this rank holds. No rank needs another."""
-    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
-    planner.set_up_planner(entries, metadata, is_coordinator=True)
+    planner = _planner(entries, metadata)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     [plan] = planner.create_global_plan([planner.create_local_plan()])
     reader.read_data(planner.finish_plan(plan), planner).wait()
+
+
+def ranges(folder: Path, tracked: Tracked) -> dict[str, set[tuple[int, int]]]:
+    """The parts of each file, offset and length in bytes, that this rank is going to read for all that is tracked."""
+    metadata = FileSystemReader(folder).read_metadata()
+    stored = metadata.state_dict_metadata
+    stepped = [name for name in tracked.optimizers if any(key.startswith(f"{name}.state.") for key in stored)]
+    live = tracked.entries(stepped)
+    live = {name: value for name, value in live.items() if name in stored and _fits(value, stored[name])}
+    found: dict[str, set[tuple[int, int]]] = {}
+    for item in _planner(live, metadata).create_local_plan().items:
+        place = metadata.storage_data[item.storage_index]
+        found.setdefault(place.relative_path, set()).add((place.offset, place.length))
+    return found
+
+
+def _planner(entries: Entries, metadata: Metadata) -> DefaultLoadPlanner:
+    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    planner.set_up_planner(entries, metadata, is_coordinator=True)
+    return planner
 
 
 def _fits(live: Any, stored: Any) -> bool:

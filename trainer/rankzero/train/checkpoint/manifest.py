@@ -112,7 +112,7 @@ def verify(folder: Path, *, rank: int = 0, world_size: int = 1) -> str:
             return "it has no manifest"
         if "files" in document and (found := document.get("format", 1)) != FORMAT:
             return f"its format is {found}, and this version of rankzero reads {FORMAT}"
-        return _mismatch(folder, document["files"], rank, world_size)
+        return mismatch(folder, document["files"], rank, world_size)
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}: {error.filename or folder}"
     except ValueError:
@@ -121,7 +121,8 @@ def verify(folder: Path, *, rank: int = 0, world_size: int = 1) -> str:
         return "its manifest has another form"
 
 
-def _mismatch(folder: Path, files: Files, rank: int, world_size: int) -> str:
+def mismatch(folder: Path, files: Files, rank: int, world_size: int) -> str:
+    """How ``files`` of a manifest differ from what is in ``folder``; as :func:`verify` does. Raises OSError."""
     if not files:
         return "its manifest names no file"
     for name, wanted in files.items():

@@ -41,12 +41,12 @@ class Peers:
         """True on rank 0 only."""
         return self.rank == 0
 
-    def broadcast(self, value: T) -> T:
-        """Rank 0's value, on every rank."""
+    def broadcast(self, value: T, source: int = 0) -> T:
+        """The value of one rank, on every rank."""
         if self._group is None:
             return value
         values = [value]
-        dist.broadcast_object_list(values, src=0, group=self._group)
+        dist.broadcast_object_list(values, src=source, group=self._group)
         return values[0]
 
     def gather(self, value: T) -> list[T]:

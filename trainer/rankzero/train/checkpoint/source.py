@@ -9,20 +9,21 @@ from rankzero import contract
 from rankzero.config import ResumeConfig
 from rankzero.errors import ConfigError
 from rankzero.train.checkpoint import manifest
-from rankzero.train.checkpoint.layout import NAME, Layout
+from rankzero.train.checkpoint.layout import NAME, Layout, step_of
+from rankzero.train.checkpoint.nearby import Nearby
 from rankzero.train.checkpoint.peers import Peers
 from rankzero.train.checkpoint.weights import is_weights
 
 KEY = "train.resume.from"
 
 
-def chosen(config: ResumeConfig, layout: Layout, peers: Peers) -> Path | None:
+def chosen(config: ResumeConfig, layout: Layout, peers: Peers, nearby: Nearby | None = None) -> Path | None:
     """The checkpoint, or file of weights, to load; None for a run from its beginning. Every rank calls it.
 
     ``auto`` is the newest good one of the run itself. A path, and ``none``, say where a run begins: where it has
     checkpoints of its own, later attempts go on from those. Raises :class:`ConfigError` on all ranks.
     """
-    own = newest_good(layout, peers)
+    own = newest_good(layout, peers, nearby)
     if config.from_ == "auto" or (own is not None and _later_attempt()):
         return own
     if config.from_ == "none":
@@ -37,16 +38,26 @@ def chosen(config: ResumeConfig, layout: Layout, peers: Peers) -> Path | None:
     return _of_path(Path(config.from_), peers)
 
 
-def newest_good(layout: Layout, peers: Peers) -> Path | None:
+def newest_good(layout: Layout, peers: Peers, nearby: Nearby | None = None) -> Path | None:
     """The newest checkpoint whose files are what its manifest says; others are left out by name.
 
-    Every rank calls it: each checks its share of the files.
+    Every rank calls it: each checks its share of the files. Of the same step, that of the nodes' own disks is taken.
     """
-    for path in peers.broadcast(layout.finished() if peers.is_first else []):
-        if not (problem := verified(path, peers)):
-            return path
-        if peers.is_first:
-            print(f"checkpoint {path.name} is left out: {problem}", flush=True)
+    shared = {step_of(path): path for path in peers.broadcast(layout.finished() if peers.is_first else [])}
+    on_nodes = nearby.steps() if nearby else set()
+    for step in sorted(shared.keys() | on_nodes, reverse=True):
+        if nearby and step in on_nodes:
+            path, problem = nearby.folder(step)
+            if not problem:
+                return path
+            if peers.is_first:
+                print(f"checkpoint {path.name} on the nodes' own disks is left out: {problem}", flush=True)
+        if step in shared:
+            path = shared[step]
+            if not (problem := verified(path, peers)):
+                return path
+            if peers.is_first:
+                print(f"checkpoint {path.name} is left out: {problem}", flush=True)
     return None
 
 

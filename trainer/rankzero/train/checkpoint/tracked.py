@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -108,6 +108,15 @@ class Tracked:
         own = {name: copy.deepcopy(part.state_dict()) for name, part in self.own.items()}
         own[RANDOM] = randomness.state()
         return Capture(entries, frozenset(stable), common, own)
+
+    def entries(self, optimizers: Iterable[str]) -> dict[str, Any]:
+        """All tensors of modules and of these optimizers by name, as they are now."""
+        found: dict[str, Any] = {}
+        for name, module in self.modules.items():
+            found.update({f"{name}.{key}": value for key, value in get_model_state_dict(module).items()})
+        for name in optimizers:
+            found.update(self.optimizer_state(name)[0])
+        return found
 
     def optimizer_state(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The state of an optimizer by name, and its parameter groups with the names of their parameters."""

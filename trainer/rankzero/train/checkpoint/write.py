@@ -53,10 +53,12 @@ class Outcome:
     seconds: float = 0.0
     """From the call until all of it was durable."""
     size: int = 0
+    on_nodes_only: bool = False
+    """It is durable on the nodes' own disks, and not yet where all ranks see it."""
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """What one rank tells of its writing."""
 
     results: list[WriteResult]
@@ -69,21 +71,22 @@ class _Part:
 def write(save: Save, copies: Mapping[str, Any], layout: Layout, last_size: int, peers: Peers) -> Outcome:
     """Write, sync, complete by the manifest, rename. Every rank calls it; a rank that fails makes it fail on all."""
     folder = layout.unfinished(save.step)
-    problem = peers.broadcast(_begun(layout, save.step, last_size) if peers.is_first else "")
+    problem = peers.broadcast(begun(layout, save.step, last_size) if peers.is_first else "")
     if problem:
         return Outcome(save.step, problem)
     writer = Writer(folder)
     writer.set_up_storage_writer(peers.is_first, rank=peers.rank, use_collectives=True)
-    parts = peers.gather(_write_mine(save, copies, writer, folder, peers))
+    parts = peers.gather(write_mine(save, copies, writer, folder, peers))
     outcome = Outcome(save.step)
     if peers.is_first:
-        outcome = _completed(save, parts, writer, folder, layout)
+        outcome = complete(save, parts, writer, folder, layout)
         if outcome.problem:
             shutil.rmtree(folder, ignore_errors=True)  # on a full volume it is in the way of the next one
     return peers.broadcast(outcome)
 
 
-def _begun(layout: Layout, step: int, last_size: int) -> str:
+def begun(layout: Layout, step: int, last_size: int) -> str:
+    """Make the folder to write into, where there is room for it; why not, if not."""
     try:
         layout.folder.mkdir(parents=True, exist_ok=True)
         layout.make_room()  # first: what killed saves have left may be what fills the volume
@@ -91,11 +94,12 @@ def _begun(layout: Layout, step: int, last_size: int) -> str:
             return refusal
         layout.begin(step)
     except OSError as error:
-        return _text(error, layout.folder)
+        return explained(error, layout.folder)
     return ""
 
 
-def _write_mine(save: Save, copies: Mapping[str, Any], writer: Writer, folder: Path, peers: Peers) -> _Part:
+def write_mine(save: Save, copies: Mapping[str, Any], writer: Writer, folder: Path, peers: Peers) -> Part:
+    """This rank's files, durable when it returns."""
     results: list[WriteResult] = []
     files: Files = {}
     problem, is_bug = "", False
@@ -104,19 +108,23 @@ def _write_mine(save: Save, copies: Mapping[str, Any], writer: Writer, folder: P
         files = writer.described
     except Exception as error:
         cause = _os_error(error)
-        problem, is_bug = (_text(cause, folder), False) if cause else (f"{type(error).__name__}: {error}", True)
+        problem, is_bug = (explained(cause, folder), False) if cause else (f"{type(error).__name__}: {error}", True)
         if peers.size > 1:
             problem = f"rank {peers.rank}: {problem}"
-    return _Part(results, files, save.capture.own, problem, is_bug)
+    return Part(results, files, save.capture.own, problem, is_bug)
 
 
-def _completed(save: Save, parts: list[_Part], writer: Writer, folder: Path, layout: Layout) -> Outcome:
+def complete(save: Save, parts: list[Part], writer: Writer, folder: Path, layout: Layout | None) -> Outcome:
+    """Rank 0 adds what only it knows, and the manifest last, then makes it a checkpoint of ``layout``.
+
+    Without ``layout`` the other ranks' files are on disks of their own, and it does not become a checkpoint here.
+    """
     for part in parts:
         if part.problem:
             return Outcome(save.step, part.problem, part.is_bug)
     files = {name: file for part in parts for name, file in part.files.items()}
     try:
-        for name, file in files.items():
+        for name, file in files.items() if layout else ():
             if not (folder / name).exists() or (folder / name).stat().st_size != file["size"]:
                 raise OSError(errno.ENOENT, "rank 0 does not see what another rank wrote; is the volume shared?", name)
         assert save.plan.metadata is not None
@@ -131,9 +139,10 @@ def _completed(save: Save, parts: list[_Part], writer: Writer, folder: Path, lay
             settings=save.settings,
             metric=save.metric,
         )
-        layout.publish(save.step)
+        if layout:
+            layout.publish(save.step)
     except OSError as error:
-        return Outcome(save.step, _text(error, folder))
+        return Outcome(save.step, explained(error, folder))
     except Exception as error:
         return Outcome(save.step, f"{type(error).__name__}: {error}", is_bug=True)
     size = sum(file["size"] for file in files.values())
@@ -159,5 +168,6 @@ def _os_error(error: BaseException | None) -> OSError | None:
     return None
 
 
-def _text(error: OSError, folder: Path) -> str:
+def explained(error: OSError, folder: Path) -> str:
+    """What the volume said, for people."""
     return f"{error.strerror or error}: {error.filename or folder}"
