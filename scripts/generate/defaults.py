@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 from rankzero import contract
-from rankzero.config import LaunchConfig, camel
+from rankzero.config import DataLoaderConfig, LaunchConfig, camel
 
 NEEDED = ("save_timeout", "stop_timeout", "rendezvous_port", "status_port")
 
@@ -14,8 +14,10 @@ NEEDED = ("save_timeout", "stop_timeout", "rendezvous_port", "status_port")
 def render() -> str:
     """The text of ``_defaults.tpl``."""
     by_name = {f.name: f.default for f in dataclasses.fields(LaunchConfig)}
+    loader = DataLoaderConfig()
     facts = {
         **{camel(name): by_name[name] for name in NEEDED},
+        "dataLoader": {"workers": loader.workers, "prefetch": loader.prefetch},
         "leaveMargin": contract.LEAVE_MARGIN,
         "firstStorePort": contract.FIRST_STORE_PORT,
         "lastStorePort": contract.LAST_STORE_PORT,

@@ -82,8 +82,14 @@ FRAME: dict[str, Schema] = {
             "size": text(MEMORY, optional=True),
             "loader": section(
                 {
-                    "workers": {**whole(1, 1024), "description": "Data loader workers of a rank."},
-                    "prefetch": {**whole(1, 1024), "description": "Batches that each worker holds ready."},
+                    "workers": {
+                        **whole(1, 1024),
+                        "description": "Data loader workers of a rank; left out, train.dataLoader.workers.",
+                    },
+                    "prefetch": {
+                        **whole(1, 1024),
+                        "description": "Batches that each worker holds ready; left out, train.dataLoader.prefetch.",
+                    },
                     "batch": text(MEMORY, doc="Memory of one batch of a rank, e.g. `40Mi`."),
                 }
             ),

@@ -219,6 +219,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"nodes": 1, "checkpoints.accessMode": "ReadWriteOnce"},
     {"nodes": 2, "checkpoints": {"accessMode": "ReadWriteOnce", "existingClaim": "shared"}},
     {"terminationGracePeriodSeconds": 60},
+    {"terminationGracePeriodSeconds": 30, "launch": {"script": "/a.py", "saveTimeout": 0}},
     {"launch.rendezvousPort": 40000, "launch.statusPort": 65535},
     {"network.hostNetwork": True, "launch": {"script": "/a.py", "rendezvousPort": 29999, "statusPort": 1024}},
     {"network.hostNetwork": True, "launch": {"script": "/a.py", "rendezvousPort": 29500, "statusPort": 19999}},

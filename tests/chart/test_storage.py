@@ -96,6 +96,11 @@ def test_temporary_files_have_the_bound_that_is_set() -> None:
         ({"resources.gpus": 8, "shm.loader": {"workers": 8, "prefetch": 4, "batch": "40Mi"}}, "12608Mi"),
         ({"shm.loader": {"workers": 1, "prefetch": 1, "batch": "1k"}}, "257Mi"),
         ({"shm.loader": {"workers": 4, "prefetch": 2, "batch": "0.5Gi"}, "resources.memory": "200Gi"}, "4864Mi"),
+        # What the library's loader is told counts, and its own 2 workers of 2 batches where it is told nothing.
+        ({"shm.loader": {"batch": "100Mi"}}, "756Mi"),
+        ({"shm.loader": {"batch": "100Mi"}, "train.dataLoader": {"workers": 0}}, "356Mi"),
+        ({"shm.loader": {"batch": "10Mi"}, "train.dataLoader": {"workers": 4, "prefetch": 8}}, "586Mi"),
+        ({"shm.loader": {"workers": 3, "batch": "10Mi"}, "train.dataLoader": {"workers": 3}}, "326Mi"),
     ],
 )
 def test_shared_memory_holds_what_the_data_loaders_hold(changes: dict[str, Any], size: str) -> None:
@@ -119,13 +124,17 @@ REMOTE = {"name": "a", "mountPath": "/data/a", "objectStorage": {"url": "s3://bu
 
 def test_a_dataset_in_object_storage_has_a_cache_that_the_trainer_fills() -> None:
     cached = {"url": "s3://bucket/b", "cachePath": "/nvme/b"}
-    manifests = render(minimal({"datasets": [REMOTE, {"name": "b", "mountPath": "/data/b", "objectStorage": cached}]}))
+    bounded = {"name": "c", "mountPath": "/data/c", "objectStorage": {"url": "s3://bucket/c", "cacheSize": "1.5Ti"}}
+    manifests = render(
+        minimal({"datasets": [REMOTE, {"name": "b", "mountPath": "/data/b", "objectStorage": cached}, bounded]})
+    )
     assert volumes(manifests)["dataset-a"] == {"emptyDir": {}}
     assert volumes(manifests)["dataset-b"] == {"hostPath": {"path": "/nvme/b", "type": "Directory"}}
     assert mounts(manifests)["dataset-a"] == {"mountPath": "/data/a", "readOnly": False}
     assert json.loads(environment(manifests)[contract.ENV_DATASETS]) == {
         "a": {"url": "s3://bucket/a", "cache": "/data/a"},
         "b": {"url": "s3://bucket/b", "cache": "/data/b"},
+        "c": {"url": "s3://bucket/c", "cache": "/data/c", "size": 3 * 2**39},
     }
 
 
@@ -197,7 +206,15 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"shm.loader": {"workers": 1}},
-        "shm.loader lacks prefetch and batch: give workers, prefetch and batch",
+        "shm.loader.batch is missing, so nothing can be added up: set it to the memory of one batch, e.g. 40Mi",
+    ),
+    *(
+        (
+            {"shm.loader": {key: 8, "batch": "1Mi"}, "train.dataLoader": {key: 4}},
+            f"shm.loader.{key} is 8 but train.dataLoader.{key} is 4, by which the library reads: remove "
+            f"shm.loader.{key}",
+        )
+        for key in ("workers", "prefetch")
     ),
     (
         {"shm.loader": {"workers": 8, "prefetch": 2, "batch": "1Gi"}, "resources.memory": "16Gi"},

@@ -79,8 +79,9 @@ labels:
 
 {{/* Seconds that a pod needs to save and stop: the values given, else the launcher's own defaults. */}}
 {{- define "rankzero.leaveSeconds" -}}
-{{- $launch := merge (deepCopy .Values.launch) (include "rankzero.launchDefaults" . | fromJson) }}
-{{- add $launch.saveTimeout $launch.stopTimeout $launch.leaveMargin }}
+{{- $defaults := include "rankzero.launchDefaults" . | fromJson }}
+{{- $save := dig "saveTimeout" $defaults.saveTimeout .Values.launch }}
+{{- add $save (dig "stopTimeout" $defaults.stopTimeout .Values.launch) $defaults.leaveMargin }}
 {{- end }}
 
 {{/* A quantity with a unit, such as 1.5Gi, in whole bytes. */}}
@@ -100,9 +101,14 @@ labels:
 {{- if .Values.shm.size }}
 {{- .Values.shm.size }}
 {{- else if .Values.shm.loader }}
+{{- $defaults := include "rankzero.launchDefaults" . | fromJson }}
+{{- $loader := dict }}
+{{- range $key, $default := $defaults.dataLoader }}
+{{- $_ := set $loader $key (dig $key (dig "dataLoader" $key $default $.Values.train) $.Values.shm.loader) }}
+{{- end }}
 {{- with .Values.shm.loader }}
 {{- /* Every worker holds `prefetch` batches, and the rank the one it works on. */}}
-{{- $batches := mul .workers .prefetch | add1 }}
+{{- $batches := mul $loader.workers $loader.prefetch | add1 }}
 {{- $rank := mul $batches (include "rankzero.bytes" .batch | int64) | add 1048575 }}
 {{- printf "%dMi" (mul $ranks (add (div $rank 1048576) 256)) }}
 {{- end }}

@@ -32,14 +32,14 @@ library does not read them. Takes the chart's root context.
 {{- end }}
 {{- end }}
 
-{{/* Datasets in object storage by name, as JSON: where each is, and where its cache. */}}
+{{/* Datasets in object storage by name, as JSON: where each is, where its cache, and its bytes. */}}
 {{- define "rankzero.remoteDatasets" -}}
 {{- $remote := dict }}
 {{- range .Values.datasets }}
 {{- if .objectStorage }}
 {{- $entry := dict "url" .objectStorage.url "cache" .mountPath }}
 {{- with .objectStorage.cacheSize }}
-{{- $_ := set $entry "size" . }}
+{{- $_ := set $entry "size" (include "rankzero.bytes" . | int64) }}
 {{- end }}
 {{- $_ := set $remote .name $entry }}
 {{- end }}

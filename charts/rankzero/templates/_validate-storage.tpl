@@ -52,10 +52,14 @@
 {{- $errors = append $errors (printf "shm.size is %s and shm.loader is set, which makes the size: remove one of them" .size) }}
 {{- end }}
 {{- with .loader }}
-{{- $missing := list }}
-{{- range list "workers" "prefetch" "batch" }}{{ if not (hasKey $.Values.shm.loader .) }}{{ $missing = append $missing . }}{{ end }}{{ end }}
-{{- if $missing }}
-{{- $errors = append $errors (printf "shm.loader lacks %s: give workers, prefetch and batch" (join " and " $missing)) }}
+{{- range $key, $told := pick . "workers" "prefetch" }}
+{{- $read := dig "dataLoader" $key $told $.Values.train }}
+{{- if ne (int $told) (int $read) }}
+{{- $errors = append $errors (printf "shm.loader.%s is %d but train.dataLoader.%s is %d, by which the library reads: remove shm.loader.%s" $key (int $told) $key (int $read) $key) }}
+{{- end }}
+{{- end }}
+{{- if not .batch }}
+{{- $errors = append $errors "shm.loader.batch is missing, so nothing can be added up: set it to the memory of one batch, e.g. 40Mi" }}
 {{- else if $.Values.resources.memory }}
 {{- $size := include "rankzero.shmSize" $ }}
 {{- if ge (include "rankzero.mebibytes" $size | int64) (include "rankzero.mebibytes" $.Values.resources.memory | int64) }}

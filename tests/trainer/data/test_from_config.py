@@ -41,9 +41,11 @@ def test_any_url_of_fsspec_is_read_through_a_cache(tmp_path: Path, monkeypatch: 
     assert len(list((tmp_path / "data").glob("*/*.rz"))) == 10
 
 
-@pytest.mark.parametrize(("size", "limit"), [({"size": "10Mi"}, 0.9 * 10 * 2**20), ({"size": "3G"}, 0.9 * 3e9)])
+@pytest.mark.parametrize(
+    ("size", "limit"), [({"size": 10 * 2**20}, 0.9 * 10 * 2**20), ({"size": 3 * 10**9}, 0.9 * 3e9)]
+)
 def test_the_mount_path_of_a_data_set_in_object_storage_stands_for_its_url(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: dict[str, str], limit: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: dict[str, int], limit: float
 ) -> None:
     numbers("memory://bucket/all/train", 50, shards=10)
     mount = str(tmp_path / "mount")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from rankzero.train.data.loader import Loader
 
 SHARE = 0.9
 """Of the space that the cache's volume has, or may take before the pod is evicted."""
-UNITS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def open_data(config: TrainConfig, transform: Transform | None = None) -> ShardedDataset:
@@ -71,18 +69,9 @@ def load_data(
 
 def _mounted(data: str) -> tuple[str, str, int]:
     """URL, cache folder and its size in bytes, where the chart knows them; else ``data`` itself, "" and 0."""
-    known: dict[str, dict[str, str]] = json.loads(os.environ.get(contract.ENV_DATASETS, "{}"))
+    known: dict[str, dict[str, Any]] = json.loads(os.environ.get(contract.ENV_DATASETS, "{}"))
     for entry in known.values():
         mount = entry["cache"].rstrip("/")
         if data.rstrip("/") == mount or data.startswith(f"{mount}/"):
-            return entry["url"].rstrip("/") + data.rstrip("/")[len(mount) :], mount, _bytes(entry.get("size", "0"))
+            return entry["url"].rstrip("/") + data.rstrip("/")[len(mount) :], mount, entry.get("size", 0)
     return data, "", 0
-
-
-def _bytes(quantity: str) -> int:
-    """Bytes of a quantity as Kubernetes writes it, e.g. 100Gi."""
-    found = re.fullmatch(r"([0-9.]+)([kKMGTP]?)(i?)", quantity)
-    if found is None:
-        raise ConfigError(f"{contract.ENV_DATASETS} has a size {quantity!r}", hint="write it as 100Gi")
-    number, unit, binary = found.groups()
-    return int(float(number) * (1024 if binary else 1000) ** UNITS[unit.replace("K", "k")])
