@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rankzero.fields import LARGEST_EXACT
 from scripts.generate import files
 from scripts.generate.comments import load_values
 from scripts.generate.frame import Schema
@@ -109,7 +110,7 @@ def _kind(schema: Schema) -> str:
     bounds = [
         f"{sign} {schema[word]}"
         for word, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"))
-        if word in schema
+        if schema.get(word, LARGEST_EXACT) != LARGEST_EXACT
     ]
     return ", ".join([words, *bounds])
 

@@ -92,3 +92,16 @@ def test_a_file_without_a_train_part_is_refused_by_what_it_has(tmp_path: Path, t
     file.write_bytes(text)
     with pytest.raises(ConfigError, match=told):
         config.load_train(file)
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
+@pytest.mark.parametrize("key", ["learningRate", "clipNorm"])
+def test_figures_that_are_no_numbers_are_refused(tmp_path: Path, key: str, value: str) -> None:
+    """An infinite cache or interval would end as an OverflowError somewhere in the run."""
+    with pytest.raises(ConfigError, match=f"train.{key} is -?(nan|inf), and no finite number"):
+        load(tmp_path, f"launch: {{script: x.py}}\ntrain: {{{key}: {value}}}\n")
+
+
+def test_whole_numbers_end_where_helm_cannot_hold_them_exactly(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train.epochs is 10{30}, the most allowed is 9007199254740991"):
+        load(tmp_path, f"launch: {{script: x.py}}\ntrain: {{epochs: 1{'0' * 30}}}\n")

@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from rankzero import contract, heartbeat
-from rankzero.config import ProgressConfig
+from rankzero.config import ProgressConfig, TrainConfig
+from rankzero.errors import ConfigError
 from rankzero.files import read_json
 from rankzero.heartbeat import Heartbeat, Phase
 from rankzero.train import memory
+from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.progress import Progress, report_result
 from tests.trainer.test_trackers import written
 
@@ -165,6 +167,19 @@ def test_a_state_directory_that_nobody_has_made_is_made(
     Progress(0, total_steps=1, resumed_from=0, log_every=1).step(1, epoch=0, loss=0.5, learning_rate=0.1)
     assert (tmp_path / "runs/1" / contract.METRICS_FILE).exists()
     assert "recorded" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere/run", "file", "file/run"])
+def test_a_state_directory_that_can_never_be_made_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """And not by the last save, when all is trained."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(contract.ENV_STATE_DIR, str(tmp_path / place))
+    with pytest.raises(ConfigError, match=f"{contract.ENV_STATE_DIR} is {tmp_path / place}, which cannot be made"):
+        Progress(0, total_steps=1, resumed_from=0, log_every=1)
+    with pytest.raises(ConfigError, match="cannot be made"), Checkpoints.of_run(TrainConfig()):
+        pass
 
 
 def test_a_run_with_nothing_left_to_train_says_so(capsys: pytest.CaptureFixture[str]) -> None:

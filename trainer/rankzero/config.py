@@ -9,6 +9,7 @@ and the loader cannot disagree.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import types
 import typing
@@ -20,7 +21,7 @@ import yaml
 
 from rankzero import contract
 from rankzero.errors import ConfigError
-from rankzero.fields import LARGEST_EXACT, bounded
+from rankzero.fields import bounded
 from rankzero.parallel_config import ParallelConfig
 
 T = TypeVar("T")
@@ -281,7 +282,7 @@ class DataLoaderConfig:
     )
     drop_last: bool = bounded(False, doc="Leave out the samples at the end of an epoch that fill no whole batch.")
     max_bad_samples: int = bounded(
-        0, minimum=0, maximum=LARGEST_EXACT, doc="Damaged samples that each rank leaves out, and says, before it fails."
+        0, minimum=0, doc="Damaged samples that each rank leaves out, and says, before it fails."
     )
     cache: str = bounded(
         "",
@@ -303,7 +304,7 @@ class TrainConfig:
         "auto",
         doc="Collective backend; auto is nccl with a GPU and gloo without. The pinned PyTorch build lacks mpi.",
     )
-    seed: int = bounded(0, minimum=0, maximum=LARGEST_EXACT, doc="Base of every random generator.")
+    seed: int = bounded(0, minimum=0, doc="Base of every random generator.")
     epochs: int = bounded(1, minimum=1, doc="Passes over the training data.")
     batch_size: int = bounded(32, minimum=1, doc="Samples per micro-batch of a rank that reads data of its own.")
     accumulate: int = bounded(
@@ -455,6 +456,8 @@ def convert(kind: Any, value: object, path: str, bounds: typing.Mapping[str, Any
         raise ConfigError(
             f"{path} must be {type_name(kind)}, got {value!r}", hint=bounds.get("doc", "see docs/values.md")
         )
+    if kind is float and not math.isfinite(value):
+        raise ConfigError(f"{path} is {value}, and no finite number", hint=bounds.get("doc", "see docs/values.md"))
     check_bounds(value, path, bounds)
     return value
 

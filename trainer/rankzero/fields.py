@@ -19,6 +19,11 @@ def bounded(
     non_empty: bool = False,
     doc: str,
 ) -> Any:
-    """A dataclass field with its documentation and bounds (``minimum <= value <= maximum``, ``above < value``)."""
+    """A dataclass field with its documentation and bounds (``minimum <= value <= maximum``, ``above < value``).
+
+    Whole numbers without a ``maximum`` end at :data:`LARGEST_EXACT`.
+    """
+    if maximum is None and isinstance(default, int) and not isinstance(default, bool):
+        maximum = LARGEST_EXACT
     metadata = {"doc": doc, "minimum": minimum, "above": above, "maximum": maximum, "non_empty": non_empty}
     return field(default=default, metadata=metadata)

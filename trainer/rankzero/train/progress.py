@@ -6,6 +6,7 @@ appends to metrics.jsonl and reports to the trackers. Whatever refuses figures i
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -20,6 +21,7 @@ from torch import nn
 
 from rankzero import contract, heartbeat
 from rankzero.config import ProgressConfig, TrainConfig
+from rankzero.errors import ConfigError
 from rankzero.files import finite, write_json
 from rankzero.heartbeat import STEPPING, Phase
 from rankzero.train import flops, memory, speed
@@ -31,12 +33,33 @@ T = TypeVar("T")
 
 LOOK_AT_MEMORY_EVERY = 1000
 """Steps between two looks for a leak, where an epoch is longer."""
+NEVER = {errno.EACCES, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+"""Why a folder cannot be made, today or tomorrow."""
 
 
 def state_dir() -> Path | None:
     """The run's state directory; None for a script that no launcher has started."""
     path = os.environ.get(contract.ENV_STATE_DIR)
     return Path(path) if path else None
+
+
+def made_state_dir() -> Path | None:
+    """The same, and it is there. Every rank may call it.
+
+    Raises :class:`ConfigError` where it never can be; a volume that is full or away may be there for the first save.
+    """
+    folder = state_dir()
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in NEVER:
+            return folder
+        raise ConfigError(
+            f"{contract.ENV_STATE_DIR} is {folder}, which cannot be made: {error.strerror}",
+            hint="name a folder that all ranks share and may write to, or unset it to keep nothing",
+        ) from error
+    return folder
 
 
 def phase(phase: Phase) -> AbstractContextManager[None]:
@@ -71,15 +94,12 @@ class Progress:
         self.heartbeat = heartbeat.current()
         settings, world_size = settings or ProgressConfig(), dist.get_world_size() if dist.is_initialized() else 1
         self._data_ranks = world_size if data_ranks is None else data_ranks
-        self._folder = state_dir()
+        self._folder = made_state_dir()
         self._attempt = int(os.environ.get(contract.ENV_ATTEMPT, 1))
         self._first = resumed_from + 1
         self._epoch, self._looked = -1, resumed_from
         self._growth = {name: memory.Growth(f"{what} of rank {rank}") for name, what in MEMORY_OF.items()}
         self._complained = False
-        if self._folder is not None:
-            with self._best_effort():  # a launcher has made it; who names one without a launcher need not
-                self._folder.mkdir(parents=True, exist_ok=True)
         cuda = torch.cuda.is_available()
         self._phases = Phases(self.heartbeat, DeviceWait(_timed_event) if cuda else None)
         peak = settings.peak_tflops * 1e12 or (flops.peak(torch.cuda.get_device_name()) if cuda else 0.0)

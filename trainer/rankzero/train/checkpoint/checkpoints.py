@@ -29,7 +29,7 @@ from rankzero.train.checkpoint.staging import Staging
 from rankzero.train.checkpoint.tier import Tier
 from rankzero.train.checkpoint.tracked import STEP, Tracked
 from rankzero.train.checkpoint.write import Outcome, Save, write
-from rankzero.train.progress import state_dir
+from rankzero.train.progress import made_state_dir
 from rankzero.train.sharding import local
 
 FINISH_WITHIN = 20.0
@@ -88,7 +88,9 @@ class Checkpoints:
     @contextmanager
     def of_run(cls, config: TrainConfig) -> Iterator[Checkpoints]:
         """Those of the run that the launcher has started; without one nothing is saved, which is said."""
-        with cls(state_dir(), config.checkpoint, config.resume, settings=dataclasses.asdict(config)) as checkpoints:
+        with cls(
+            made_state_dir(), config.checkpoint, config.resume, settings=dataclasses.asdict(config)
+        ) as checkpoints:
             yield checkpoints
 
     def __iter__(self) -> Iterator[Path]:
