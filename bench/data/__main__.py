@@ -14,12 +14,8 @@ from importlib.metadata import version
 from typing import Any
 
 from bench import result_file
-from bench.data import dependencies, exactness, speed
+from bench.data import dependencies, exactness, speed, summary
 from bench.data.peers import PEERS
-
-WITHIN = 0.95
-"""Of the fastest peer's samples a second: the target of each cold and warm, each number of workers."""
-
 
 PARTS = ("exactness", "dependencies", "speed")
 
@@ -34,33 +30,22 @@ def main() -> None:
     options = parser.parse_args()
     names = options.peers.split(",")
     document: dict[str, Any] = result_file.read("data") or {}
-    document |= {"machine": result_file.machine(), "versions": {name: _version(name) for name in PEERS}}
+    document |= {"machine": result_file.machine(), "versions": _versions()}
     parts = [options.only] if options.only else PARTS
     for part, measure in {"exactness": exactness.compare, "dependencies": dependencies.of}.items():
         if part in parts:
             for name in names:
-                document[part] = document.get(part, {}) | {name: measure(name)}
+                known = document.get(part, {}) | {name: measure(name)}
+                document[part] = {name: known[name] for name in PEERS if name in known}
                 result_file.write("data", document)
     if "speed" in parts:
         document["speed"] = speed.compare(names, options.images, options.repetitions)
-        document["targets"] = _targets(document["speed"]["samples_per_second"])
+        document["targets"] = summary.targets(document["speed"]["samples_per_second"])
     print(result_file.write("data", document))  # noqa: T201
 
 
-def _targets(rates: dict[str, Any]) -> dict[str, Any]:
-    """rankzero against the fastest of the others, wherever both have a figure."""
-    answer = {}
-    for key, ours in rates["rankzero"].items():
-        others = {name: found[key]["median"] for name, found in rates.items() if name != "rankzero" and key in found}
-        if others:
-            fastest = max(others, key=lambda name: others[name])
-            ratio = round(ours["median"] / others[fastest], 3)
-            answer[key] = {"value": ratio, "target": WITHIN, "met": ratio >= WITHIN, "fastest_peer": fastest}
-    return answer
-
-
-def _version(name: str) -> str:
-    return version("torch" if name == "rankzero" else name)
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("torch", *PEERS) if name != "rankzero"}
 
 
 if __name__ == "__main__":

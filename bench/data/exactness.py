@@ -2,7 +2,8 @@
 
 The ranks of an attempt are processes of one group, all on one node. When every one has made its
 steps and left its state, they and their workers are killed (SIGKILL); the next attempt begins with these states. Where
-the number of ranks stays, each is to be given what it would have been undisturbed, in the same order.
+the number of ranks stays, each is to be given the batches that it would have been given undisturbed. And all are to be
+given as many in an attempt: a rank that has none left while others do is one that they wait for in vain.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from importlib import import_module
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any, NamedTuple
@@ -29,6 +30,10 @@ from bench.data.peers import PEERS, Task, fresh, scratch
 SAMPLES, BATCH, SHARDS = 1003, 4, 40
 LIMIT = 120.0
 """Seconds that an attempt may take."""
+
+
+Batches = list[list[int]]
+"""The numbers of the samples of each batch."""
 
 
 class Attempt(NamedTuple):
@@ -62,25 +67,30 @@ def compare(name: str) -> dict[str, Any]:
 def measure(name: str, folder: Path) -> dict[str, Any]:
     """See :func:`compare`."""
     answer: dict[str, Any] = {}
-    given: dict[str, list[list[int]]] = {}
+    given: dict[str, list[Batches]] = {}
     with scratch() as place:
         for route, attempts in ROUTES.items():
             try:
-                given[route] = _walk(name, folder, attempts, fresh(Path(place) / "attempts"))
+                given[route], steps = _walk(name, folder, attempts, fresh(Path(place) / "attempts"))
             except RuntimeError as error:
                 answer[route] = {"exact": False, "fails": str(error)[:300]}
                 continue
-            seen = Counter(chain.from_iterable(given[route]))
+            seen = Counter(number for batches in given[route] for batch in batches for number in batch)
             missing, repeated = SAMPLES - len(seen), seen.total() - len(seen)
             answer[route] = {"exact": not missing and not repeated, "missing": missing, "repeated": repeated}
+            answer[route]["steps_differ"] = any(len(set(of_ranks)) > 1 for of_ranks in steps)
             if len({attempt.ranks for attempt in attempts}) == 1:
                 answer[route]["as_undisturbed"] = given[route] == given.get(UNDISTURBED)
     return answer
 
 
-def _walk(name: str, folder: Path, attempts: list[Attempt], place: Path) -> list[list[int]]:
-    """The numbers of the samples that each rank was given, in turn. Raises RuntimeError with what the peer said."""
-    given: list[list[int]] = [[] for _ in range(max(attempt.ranks for attempt in attempts))]
+def _walk(name: str, folder: Path, attempts: list[Attempt], place: Path) -> tuple[list[Batches], list[list[int]]]:
+    """What each rank was given, in turn, and how many batches each was given in each attempt.
+
+    Raises RuntimeError with what the peer said.
+    """
+    steps: list[list[int]] = []
+    given: list[Batches] = [[] for _ in range(max(attempt.ranks for attempt in attempts))]
     states: list[Any] = [None]
     for number, attempt in enumerate(attempts, 1):
         notes = place / str(number)
@@ -95,10 +105,11 @@ def _walk(name: str, folder: Path, attempts: list[Attempt], place: Path) -> list
             for process in started:
                 os.killpg(process, signal.SIGKILL)
                 os.waitpid(process, 0)
-        for numbers, (more, _) in zip(given, ends, strict=False):
-            numbers += more
+        for batches, (more, _) in zip(given, ends, strict=False):
+            batches += more
+        steps.append([len(more) for more, _ in ends])
         states = [state for _, state in ends]
-    return given
+    return given, steps
 
 
 def _fork(name: str, task: Task, state: Any, steps: int | None, notes: Path) -> int:
@@ -122,8 +133,8 @@ def _fork(name: str, task: Task, state: Any, steps: int | None, notes: Path) -> 
         os._exit(1)
 
 
-def _run(name: str, task: Task, state: Any, steps: int | None, store: Path) -> tuple[list[int], Any]:
-    """In the rank: the numbers of the samples it was given, and its state after them."""
+def _run(name: str, task: Task, state: Any, steps: int | None, store: Path) -> tuple[Batches, Any]:
+    """In the rank: what it was given, and its state after it."""
     local = {"RANK": task.rank, "LOCAL_RANK": task.rank, "WORLD_SIZE": task.world_size, "NNODES": 1}
     local |= {"GLOBAL_RANK": task.rank, "LOCAL_WORLD_SIZE": task.world_size}
     os.environ |= {key: str(value) for key, value in local.items()}
@@ -132,21 +143,21 @@ def _run(name: str, task: Task, state: Any, steps: int | None, store: Path) -> t
     stream = PEERS[name]().read(task)
     if state is not None:
         stream.resume(state)
-    numbers = [number for batch, _ in islice(stream, steps) for number in batch]
-    return numbers, stream.state()
+    batches = [numbers for numbers, _ in islice(stream, steps)]
+    return batches, stream.state()
 
 
-def _note(path: Path) -> tuple[list[int], Any]:
+def _note(path: Path) -> tuple[Batches, Any]:
     """What a rank has left. Raises RuntimeError where it failed, or does not come to an end."""
     limit = time.monotonic() + LIMIT
     while not path.exists():
         if time.monotonic() > limit:
             raise RuntimeError(f"rank {path.name} of attempt {path.parent.name}: no end within {LIMIT:g} s")
         time.sleep(0.05)
-    numbers, state, problem = pickle.loads(path.read_bytes())  # noqa: S301 -- a child of this process wrote it
+    batches, state, problem = pickle.loads(path.read_bytes())  # noqa: S301 -- a child of this process wrote it
     if problem:
         raise RuntimeError(f"rank {path.name} of attempt {path.parent.name}: {problem}")
-    return numbers, state
+    return batches, state
 
 
 if __name__ == "__main__":

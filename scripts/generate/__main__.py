@@ -22,6 +22,7 @@ GENERATED: dict[Path, Callable[[], str]] = {
     files.FRONT_PAGE: measured.front_page,
     files.NODES: measured.nodes,
     files.SCALE: measured.scale,
+    files.DATA: measured.data,
     inventory.PATH: inventory.render,
 }
 

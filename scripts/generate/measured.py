@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import result_file
+from bench.data import summary as readers
 from bench.recovery import summary
 from rankzero.errors import ConfigError
 from scripts.drill import catalogue
@@ -78,6 +79,14 @@ def scale() -> str:
     found = result_file.read("scale")
     return replaced(
         files.SCALE, "scale", "Not measured yet: `python -m bench.scale` does." if found is None else _scale(found)
+    )
+
+
+def data() -> str:
+    """The text of ``docs/data.md``: readers of packed samples side by side."""
+    found = result_file.read("data")
+    return replaced(
+        files.DATA, "data", "Not measured yet: `python -m bench.data` does." if found is None else _data(found)
     )
 
 
@@ -181,6 +190,18 @@ def _scale(found: dict[str, Any]) -> str:
         f"{settings['nodes']:,} nodes, {settings['gpus_per_pod']} GPUs a pod. Single runs."
     )
     return "\n\n".join([table(rows), where, table(_targets(found, SCALE_TARGETS))])
+
+
+def _data(found: dict[str, Any]) -> str:
+    machine, speed = found["machine"], found["speed"]
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    where = (
+        f"{machine['measured']} UTC, {machine['cores']} cores, {machine['memory_gib']:g} GiB, "
+        f"Linux {machine['kernel']}; {versions}. Samples/s: medians over {speed['images']:,} JPEG photographs of "
+        f"{speed['mean_bytes']:,} bytes in the mean, as bytes. Cold: none of them in memory, workers not started, the "
+        "cache folder empty; warm: a later epoch."
+    )
+    return "\n\n".join([table(readers.exactness(found)), table(readers.speed(found)), where])
 
 
 def _targets(found: dict[str, Any], meanings: Mapping[str, str]) -> list[list[str]]:
