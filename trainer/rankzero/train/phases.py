@@ -17,6 +17,8 @@ from rankzero.heartbeat import STEPPING, Heartbeat, Phase
 
 SWITCHABLE = STEPPING | {Phase.STARTUP}
 """Phases that a hook may end; an evaluation or a checkpoint that runs the model stays what it is."""
+FORWARD, BACKWARD, SYNC, TRAINING = Phase.FORWARD, Phase.BACKWARD, Phase.SYNC, Phase.TRAINING
+"""Names of a module: those of an enumeration are searched for in Python 3.11, which a step notices."""
 MOST_PENDING = 64
 """Waits on a GPU that have not come to their end."""
 
@@ -90,29 +92,29 @@ class Phases:
 
     def _forward(self, _model: nn.Module, _arguments: Any) -> None:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            self._enter(Phase.FORWARD)
+            self._enter(FORWARD)
 
     def _forward_done(self, _model: nn.Module, _arguments: Any, output: Any) -> None:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             first = next((tensor for tensor in tensors(output) if tensor.requires_grad), None)
             if first is None:
                 return
-            if first.grad_fn is not None:  # the same moment as the tensor's own hook, for a third of its cost
-                first.grad_fn.register_prehook(self._backward)
+            if (node := first.grad_fn) is not None:  # the same moment as the tensor's own hook, for a third of its cost
+                node.register_prehook(self._backward)
             else:
                 first.register_hook(self._backward)  # type: ignore[no-untyped-call]
 
     def _backward(self, _gradients: Any) -> None:
-        if self._enter(Phase.BACKWARD):
+        if self._enter(BACKWARD):
             # DDP asks for the same, to wait there for what it has sent, but later: ours comes first.
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_done)
 
     def _backward_done(self) -> None:
-        if self._enter(Phase.SYNC) and self._device_wait is not None:
+        if self._enter(SYNC) and self._device_wait is not None:
             self._device_wait.begin()
 
     def _stepping(self, *_: Any) -> None:
-        if self._enter(Phase.TRAINING) and self._device_wait is not None:
+        if self._enter(TRAINING) and self._device_wait is not None:
             self._device_wait.end()
 
 

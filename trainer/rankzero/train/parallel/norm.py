@@ -21,10 +21,11 @@ def gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
     """
     found: list[Tensor] = []
     for parameter in parameters:
-        if isinstance(parameter.grad, DTensor):
-            parameter.grad = _summed(parameter.grad)
-        if parameter.grad is not None:
-            found.append(parameter.grad)
+        grad = parameter.grad
+        if isinstance(grad, DTensor):
+            grad = parameter.grad = _summed(grad)
+        if grad is not None:
+            found.append(grad)
     return found
 
 
