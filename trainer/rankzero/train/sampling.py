@@ -14,7 +14,8 @@ class EpochSampler(Sampler[int]):
     """Every epoch a new order, the same on all ranks, each rank its own part of it.
 
     The order depends on (seed, epoch) alone. Rank r takes positions r, r + world, ...; the tail that does not
-    fill all ranks is left out, so all ranks make the same number of steps.
+    fill all ranks is left out, so all ranks make the same number of steps. A run goes on exactly where it was on as
+    many ranks as before; on any number of ranks it does with :class:`rankzero.train.data.loader.Loader`.
     """
 
     def __init__(self, size: int, rank: int, world_size: int, seed: int = 0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -20,9 +21,28 @@ def scaled_learning_rate(config: TrainConfig, data_ranks: int) -> float:
     return float(config.learning_rate * factor)
 
 
-def schedule(optimizer: Optimizer, config: TrainConfig, total_steps: int) -> LambdaLR:
+class Schedule(LambdaLR):
+    """Its state is the step alone: the rate is the settings', as they are now.
+
+    What LambdaLR keeps beside it, the rate at its height, would outlive a changed ``train.learningRate`` and the
+    scaling for another number of ranks, and nobody would be told.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        return {"last_epoch": self.last_epoch}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there. The optimizer's own state, which holds the rate of then, is loaded before."""
+        self.last_epoch = state_dict["last_epoch"]
+        for group, base, rate in zip(self.optimizer.param_groups, self.base_lrs, self.lr_lambdas, strict=True):
+            group["initial_lr"], group["lr"] = base, base * rate(self.last_epoch)
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+
+def schedule(optimizer: Optimizer, config: TrainConfig, total_steps: int) -> Schedule:
     """To be stepped with the optimizer: ``warmupSteps`` upwards in a line, then ``lrDecay`` until ``total_steps``."""
-    return LambdaLR(optimizer, lambda step: factor(config, step, total_steps))
+    return Schedule(optimizer, lambda step: factor(config, step, total_steps))
 
 
 def factor(config: TrainConfig, step: int, total_steps: int) -> float:

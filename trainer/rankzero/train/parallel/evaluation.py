@@ -99,7 +99,7 @@ def _over_all(total: Tensor | None, mesh: DeviceMesh, device: torch.device) -> T
             dist.all_reduce(total, group=mesh.get_group(name))
     stages = size(mesh, "pipeline")
     if stages > 1:
-        told = [total]
+        told = [None if total is None else total.cpu()]  # on a GPU it would name that of the rank that tells it
         dist.broadcast_object_list(told, group=mesh.get_group("pipeline"), group_src=stages - 1, device=device)
         total = told[0]
     assert total is not None, "a last stage has outputs"
