@@ -15,11 +15,19 @@ CLOCKS = ("wall", "processor")
 TARGET = 0.01
 
 
-def shares(seconds: Seconds, loop: str, clock: str) -> list[float]:
-    """What a step of ``loop`` took more in each turn, as a part of the bare one's median."""
-    whole = median(seconds["bare"][clock])
-    pairs = zip(seconds[loop][clock], seconds["bare"][clock], strict=True)
-    return [(other - bare) / whole for other, bare in pairs]
+def overhead(seconds: Seconds, clock: str) -> list[float]:
+    """What a step of the library took more in each turn than the two bare loops, as a part of their median."""
+    bare, again = (seconds[name][clock] for name in ("bare", "again"))
+    step = median([*bare, *again])
+    turns = zip(seconds["library"][clock], bare, again, strict=True)
+    return [(library - (one + other) / 2) / step for library, one, other in turns]
+
+
+def control(seconds: Seconds, clock: str) -> list[float]:
+    """The same for the second bare loop beside the first."""
+    bare, again = (seconds[name][clock] for name in ("bare", "again"))
+    step = median([*bare, *again])
+    return [(other - one) / step for one, other in zip(bare, again, strict=True)]
 
 
 def spread(found: Sequence[float]) -> dict[str, float]:
@@ -37,14 +45,13 @@ def spread(found: Sequence[float]) -> dict[str, float]:
 
 def of_case(runs: Sequence[Seconds]) -> dict[str, Any]:
     """Of all turns of several runs: the median steps, and what the library and the control cost."""
-    loops = ("bare", "library")
     found: dict[str, Any] = {
-        f"{name}_ms": round(1000 * median(median(run[name]["wall"]) for run in runs), 2) for name in loops
+        f"{name}_ms": round(1000 * median(median(run[name]["wall"]) for run in runs), 2) for name in ("bare", "library")
     }
-    for name, loop in (("overhead", "library"), ("control", "again")):
-        for clock in CLOCKS:
-            found[f"{name}_{clock}"] = spread([share for run in runs for share in shares(run, loop, clock)])
-    found["overhead_wall_of_each_run"] = [round(median(shares(run, "library", "wall")), 4) for run in runs]
+    for clock in CLOCKS:
+        found[f"overhead_{clock}"] = spread([share for run in runs for share in overhead(run, clock)])
+        found[f"control_{clock}"] = spread([share for run in runs for share in control(run, clock)])
+    found["overhead_wall_of_each_run"] = [round(median(overhead(run, "wall")), 4) for run in runs]
     return found
 
 
