@@ -119,6 +119,14 @@ FRAME: dict[str, Schema] = {
             ),
             "subPath": text(SUBPATH, optional=True),
             "keep": switch(),
+            "local": section(
+                {
+                    "enabled": switch(),
+                    "size": text(MEMORY, optional=True),
+                    "storageClass": object_name(optional=True),
+                    "hostPath": HOST_PATH,
+                }
+            ),
         }
     ),
     "datasets": list_of(DATASET),

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from rankzero import contract
 from scripts.cache import REPO
@@ -81,6 +82,27 @@ def test_caches_get_a_volume_where_the_image_keeps_them(cache: dict[str, Any], v
     kept = re.findall(r"\b(?:XDG_CACHE_HOME|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR)=(\S+)", containerfile)
     assert len(kept) == 3
     assert all(f"{folder}/".startswith(f"{contract.CACHE_PATH}/") for folder in kept)
+
+
+@pytest.mark.parametrize(
+    ("settings", "volume"),
+    [
+        ({}, {"emptyDir": {}}),
+        ({"size": "9Gi"}, {"emptyDir": {"sizeLimit": "9Gi"}}),
+        ({"hostPath": {"path": "/nvme"}}, {"hostPath": {"path": "/nvme", "type": "Directory"}}),
+    ],
+)
+def test_checkpoints_of_the_node_have_a_volume_and_the_trainer_knows_it(
+    settings: dict[str, Any], volume: dict[str, Any]
+) -> None:
+    changes = {"checkpoints.local": {"enabled": True, **settings}, "train": {"checkpoint": {"keep": 5}}}
+    manifests = render(minimal(changes))
+    assert volumes(manifests)["local-checkpoints"] == volume
+    assert mounts(manifests)["local-checkpoints"] == {"mountPath": contract.LOCAL_CHECKPOINTS_PATH}
+    [config] = [manifest for manifest in manifests if manifest["kind"] == "ConfigMap"]
+    train = yaml.safe_load(config["data"][contract.CONFIG_FILE])["train"]
+    assert train["checkpoint"] == {"keep": 5, "localPath": contract.LOCAL_CHECKPOINTS_PATH}
+    assert "local-checkpoints" not in volumes(render(minimal({})))
 
 
 def test_temporary_files_have_the_bound_that_is_set() -> None:
@@ -191,6 +213,25 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "remove them or cache.hostPath",
     ),
     (
+        {"checkpoints.local": {"size": "1Gi"}},
+        "checkpoints.local has size, storageClass or hostPath but enabled is false: set checkpoints.local.enabled to "
+        "true or remove them",
+    ),
+    (
+        {"checkpoints.local": {"enabled": True, "storageClass": "nvme"}},
+        "checkpoints.local.storageClass is nvme but checkpoints.local.size is empty: set checkpoints.local.size to the "
+        "size of each pod's claim",
+    ),
+    (
+        {"checkpoints.local": {"enabled": True, "size": "1Gi", "hostPath": {"path": "/nvme"}}},
+        "checkpoints.local.hostPath is /nvme beside checkpoints.local.size or storageClass, and a folder of the nodes "
+        "has neither: remove them or checkpoints.local.hostPath",
+    ),
+    (
+        {"checkpoints.local": {"enabled": True}, "train.checkpoint": {"localPath": "/nvme"}},
+        "train.checkpoint.localPath is /nvme but checkpoints.local is enabled, which sets it: remove one of them",
+    ),
+    (
         {"shm": {"size": "1Gi", "loader": {"workers": 1, "prefetch": 1, "batch": "1Mi"}}},
         "shm.size is 1Gi and shm.loader is set, which makes the size: remove one of them",
     ),
@@ -199,10 +240,11 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
             "resources.ephemeralStorage": "10Gi",
             "tmp.size": "4Gi",
             "cache.size": "4Gi",
+            "checkpoints.local": {"enabled": True, "size": "1Gi"},
             "datasets": [{**REMOTE, "objectStorage": {"url": "s3://b", "cacheSize": "3Gi"}}],
         },
-        "resources.ephemeralStorage is 10Gi but tmp.size, cache.size and the caches of datasets add up to 11264Mi, so "
-        "a pod would be evicted within its own bounds: raise it or lower them",
+        "resources.ephemeralStorage is 10Gi but tmp.size, cache.size, checkpoints.local.size and the caches of "
+        "datasets add up to 12288Mi, so a pod would be evicted within its own bounds: raise it or lower them",
     ),
     (
         {"shm.loader": {"workers": 1}},

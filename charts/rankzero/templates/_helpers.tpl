@@ -64,7 +64,11 @@ labels:
 {{- with include "rankzero.fabricConfig" . }}
 {{- $_ := set $shape "fabric" (fromJson .) }}
 {{- end }}
-{{- dict "launch" (merge $shape .Values.launch) "train" .Values.train | toYaml }}
+{{- $train := .Values.train }}
+{{- if .Values.checkpoints.local.enabled }}
+{{- $train = merge (dict "checkpoint" (dict "localPath" "/local-checkpoints")) $train }}
+{{- end }}
+{{- dict "launch" (merge $shape .Values.launch) "train" $train | toYaml }}
 {{- end }}
 
 {{/* First 12 digits of the SHA-256 of train.yaml and of what names the code. */}}

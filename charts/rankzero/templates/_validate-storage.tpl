@@ -21,6 +21,23 @@
 {{- end }}
 {{- end }}
 
+{{- with .checkpoints.local }}
+{{- if and (not .enabled) (or .size .storageClass .hostPath) }}
+{{- $errors = append $errors "checkpoints.local has size, storageClass or hostPath but enabled is false: set checkpoints.local.enabled to true or remove them" }}
+{{- end }}
+{{- if and .storageClass (not .size) }}
+{{- $errors = append $errors (printf "checkpoints.local.storageClass is %s but checkpoints.local.size is empty: set checkpoints.local.size to the size of each pod's claim" .storageClass) }}
+{{- end }}
+{{- if and .hostPath (or .size .storageClass) }}
+{{- $errors = append $errors (printf "checkpoints.local.hostPath is %s beside checkpoints.local.size or storageClass, and a folder of the nodes has neither: remove them or checkpoints.local.hostPath" .hostPath.path) }}
+{{- end }}
+{{- with dig "checkpoint" "localPath" "" $.Values.train }}
+{{- if $.Values.checkpoints.local.enabled }}
+{{- $errors = append $errors (printf "train.checkpoint.localPath is %s but checkpoints.local is enabled, which sets it: remove one of them" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- with .cache }}
 {{- if and .storageClass (not .size) }}
 {{- $errors = append $errors (printf "cache.storageClass is %s but cache.size is empty: set cache.size to the size of each pod's claim" .storageClass) }}
@@ -35,6 +52,9 @@
 {{- if not $.Values.cache.storageClass }}
 {{- $bounds = append $bounds $.Values.cache.size }}
 {{- end }}
+{{- if not $.Values.checkpoints.local.storageClass }}
+{{- $bounds = append $bounds $.Values.checkpoints.local.size }}
+{{- end }}
 {{- range $.Values.datasets }}
 {{- $bounds = append $bounds (dig "objectStorage" "cacheSize" "" .) }}
 {{- end }}
@@ -43,7 +63,7 @@
 {{- $sum = add $sum (include "rankzero.mebibytes" . | int64) }}
 {{- end }}
 {{- if gt (int64 $sum) (include "rankzero.mebibytes" . | int64) }}
-{{- $errors = append $errors (printf "resources.ephemeralStorage is %s but tmp.size, cache.size and the caches of datasets add up to %dMi, so a pod would be evicted within its own bounds: raise it or lower them" . $sum) }}
+{{- $errors = append $errors (printf "resources.ephemeralStorage is %s but tmp.size, cache.size, checkpoints.local.size and the caches of datasets add up to %dMi, so a pod would be evicted within its own bounds: raise it or lower them" . $sum) }}
 {{- end }}
 {{- end }}
 
@@ -70,7 +90,7 @@
 {{- end }}
 
 {{- /* A path in a pod belongs to one owner. */}}
-{{- $taken := dict "/checkpoints" "the checkpoints" "/tmp" "temporary files" "/opt/rankzero" "the trainer" "/opt/conda" "the Python of many images" }}
+{{- $taken := dict "/checkpoints" "the checkpoints" "/local-checkpoints" "checkpoints of the node" "/tmp" "temporary files" "/opt/rankzero" "the trainer" "/opt/conda" "the Python of many images" }}
 {{- range list "/bin" "/dev" "/etc" "/lib" "/lib64" "/proc" "/run" "/sbin" "/sys" "/usr" "/var/run" }}
 {{- $_ := set $taken . "the system" }}
 {{- end }}

@@ -5,6 +5,12 @@
     name: {{ include "rankzero.configName" . | quote }}
 - name: checkpoints
   {{- include "rankzero.volumeSource" (include "rankzero.checkpointSource" . | fromJson) | nindent 2 }}
+{{- with .Values.checkpoints.local }}
+{{- if .enabled }}
+- name: local-checkpoints
+  {{- include "rankzero.nodeVolume" . | nindent 2 }}
+{{- end }}
+{{- end }}
 - name: shm
   emptyDir:
     medium: Memory
@@ -36,6 +42,10 @@
   {{- with .Values.checkpoints.subPath }}
   subPath: {{ . | quote }}
   {{- end }}
+{{- if .Values.checkpoints.local.enabled }}
+- name: local-checkpoints
+  mountPath: /local-checkpoints
+{{- end }}
 - name: shm
   mountPath: /dev/shm
 - name: tmp
@@ -125,8 +135,16 @@ emptyDir: {}
 {{/* Where caches are kept; empty for the volume of temporary files. */}}
 {{- define "rankzero.cacheSource" -}}
 {{- with .Values.cache }}
+{{- if or .hostPath .storageClass .size }}
+{{- include "rankzero.nodeVolume" . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A volume of each pod's own, on its node or a claim that ends with it. Takes size, storageClass and hostPath. */}}
+{{- define "rankzero.nodeVolume" -}}
 {{- if .hostPath }}
-{{- include "rankzero.volumeSource" . }}
+{{- include "rankzero.volumeSource" (pick . "hostPath") }}
 {{- else if .storageClass -}}
 ephemeral:
   volumeClaimTemplate:
@@ -136,9 +154,8 @@ ephemeral:
       resources:
         requests:
           storage: {{ .size | quote }}
-{{- else if .size }}
+{{- else }}
 {{- include "rankzero.scratch" .size }}
-{{- end }}
 {{- end }}
 {{- end }}
 
