@@ -19,12 +19,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.data.peers import PEERS, Sample, Task, fresh, scratch
+from bench.data.peers import PEERS, Sample, Task, scratch
 
 WORKERS = (0, 2, 4)
 SHARDS = 32
 BATCH = 32
-WARM_EPOCHS = 3
+CACHES, WARM_EPOCHS = 2, 2
 SIDE = 224
 
 
@@ -89,17 +89,18 @@ def compare(names: list[str], count: int, repetitions: int) -> dict[str, Any]:
 
 def measure(name: str, folder: Path, count: int) -> dict[str, list[int]]:
     """One repetition of one reader: each epoch's samples a second."""
-    rates = {}
-    with scratch() as place:
-        for workers in WORKERS:
-            for path in folder.rglob("*"):
-                if path.is_file():
-                    _forget(path)
-            cache = fresh(Path(place) / f"cache-{workers}")
-            cache.mkdir()
-            stream = PEERS[name]().read(Task(folder, batch_size=BATCH, workers=workers, cache=cache))
-            rates[f"cold, {workers} workers"] = [_rate(stream, count, is_warm=False)]
-            rates[f"warm, {workers} workers"] = [_rate(stream, count, is_warm=True) for _ in range(WARM_EPOCHS)]
+    rates: dict[str, list[int]] = {}
+    for workers in WORKERS:
+        cold = rates[f"cold, {workers} workers"] = []
+        warm = rates[f"warm, {workers} workers"] = []
+        for _ in range(CACHES):
+            for path in filter(Path.is_file, folder.rglob("*")):
+                _forget(path)
+            with scratch() as cache:
+                stream = PEERS[name]().read(Task(folder, batch_size=BATCH, workers=workers, cache=Path(cache)))
+                cold.append(_rate(stream, count, is_warm=False))
+                warm += [_rate(stream, count, is_warm=True) for _ in range(WARM_EPOCHS)]
+                del stream  # and with it the workers
     return rates
 
 
