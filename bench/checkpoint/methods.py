@@ -31,9 +31,18 @@ class Method:
         """Wait until everything is written."""
 
     @property
-    def copies(self) -> int:
-        """Bytes of copies that it keeps."""
-        return 0
+    def is_writing(self) -> bool:
+        """Whether the last save is not durable yet."""
+        return False
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the optimizer has waited for the last save."""
+        return 0.0
+
+    def clear(self) -> None:
+        """Remove what the last save wrote, where the way itself does not. Not a part of the save."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def state(self) -> dict[str, Any]:
         """As torch.distributed.checkpoint wants it."""
@@ -41,9 +50,8 @@ class Method:
         return {"model": model, "optimizer": optimizer}
 
     def place(self, step: int) -> Path:
-        """Where to write; what was there before goes."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir()
+        """Where to write."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / f"step-{step}"
 
 
@@ -79,6 +87,10 @@ class DcpAsyncSave(Method):
         if self.pending is not None:
             self.pending.result()
 
+    @property
+    def is_writing(self) -> bool:
+        return self.pending is not None and not self.pending.done()
+
 
 class Rankzero(Method):
     """rankzero's, synchronous or not."""
@@ -97,8 +109,15 @@ class Rankzero(Method):
         self.checkpoints.close()
 
     @property
-    def copies(self) -> int:
-        return sum(copy.nbytes for copy in self.checkpoints._staging.copies.values())
+    def is_writing(self) -> bool:
+        return self.checkpoints._background.is_busy
+
+    @property
+    def waited(self) -> float:
+        return self.checkpoints._staging.waited
+
+    def clear(self) -> None:
+        """It does so by itself, beside the training, and that counts."""
 
 
 class RankzeroSynchronous(Rankzero):

@@ -42,28 +42,30 @@ def test_a_file_has_the_bytes_that_were_written_and_their_sums(tmp_path: Path, s
     assert written(tmp_path / "file", size) == (tmp_path / "file").read_bytes()
 
 
+@pytest.mark.parametrize("refusal", [errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM])
 def test_a_volume_that_only_knows_its_cache_is_written_through_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
     original = os.open
 
     def refuse(path: str, flags: int, mode: int = 0o777) -> int:
         if flags & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "Invalid argument", path)
+            raise OSError(refusal, os.strerror(refusal), path)
         return original(path, flags, mode)
 
     monkeypatch.setattr(os, "open", refuse)
     assert written(tmp_path / "file", 2 * PIECE + 5) == (tmp_path / "file").read_bytes()
 
 
+@pytest.mark.parametrize("refusal", [errno.EINVAL, errno.EOPNOTSUPP])
 def test_a_volume_with_boundaries_of_its_own_is_written_through_its_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
     original = os.write
 
     def refuse(file: int, data: memoryview) -> int:
         if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "Invalid argument")
+            raise OSError(refusal, os.strerror(refusal))
         return original(file, data[:1000])  # and never takes all at once
 
     monkeypatch.setattr(os, "write", refuse)

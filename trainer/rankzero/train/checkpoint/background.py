@@ -28,6 +28,11 @@ class Background(Generic[T]):
         self._thread = threading.Thread(target=self._run, args=(work, afterwards), name="checkpoint", daemon=True)
         self._thread.start()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it still works, on what comes afterwards included."""
+        return self._thread is not None and self._thread.is_alive()
+
     def poll(self) -> T | None:
         """The result, once, when it is known; raises what the work raised."""
         if not self._known.is_set():
@@ -63,10 +68,11 @@ class Background(Generic[T]):
 
 
 NICENESS = 10
-"""Of what can wait: a tenth of a busy core stays, so that nobody waits long for a lock it holds."""
+"""Added for what can wait: a tenth of a busy core stays, so that nobody waits long for a lock it holds."""
 
 
 def give_way() -> None:
     """From now on others' work comes first, where cores are short. The calling thread alone; there is no way back."""
+    thread = threading.get_native_id()
     with contextlib.suppress(OSError):  # some containers forbid it
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)

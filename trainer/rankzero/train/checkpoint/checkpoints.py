@@ -269,6 +269,7 @@ class Checkpoints:
             self._last_size = outcome.size
             if self._interval is not None and (outcome.on_nodes_only or not self._tier):
                 self._interval.whole = outcome.seconds
+                self._interval.cost += self._staging.waited
             if not outcome.on_nodes_only:
                 heartbeat.current().saved(outcome.step, seconds=outcome.seconds)
 

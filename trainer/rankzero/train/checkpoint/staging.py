@@ -28,7 +28,7 @@ class Staging:
     def __init__(self) -> None:
         self.copies: dict[str, Any] = {}
         self.waited = 0.0
-        """Seconds that :meth:`wait` has taken, of all saves."""
+        """Seconds that :meth:`wait` has taken since the last :meth:`begin`."""
         self._later: dict[str, Tensor] = {}
         self._done = threading.Event()
         self._done.set()
@@ -38,6 +38,7 @@ class Staging:
     def begin(self, entries: Mapping[str, Any], names: Iterable[str], stable: frozenset[str]) -> None:
         """Take ``names`` of ``entries``; those that are ``stable`` are copied by :meth:`finish`. The loop calls it."""
         copies: dict[str, Any] = {}
+        self.waited = 0.0
         self._later = {}
         on_gpu: dict[str, Tensor] = {}
         for name in names:
@@ -64,18 +65,16 @@ class Staging:
             with torch.no_grad():
                 for name, part in self._later.items():
                     _copy(self.copies[name], part)
-            if self._copied is not None:
-                self._copied.synchronize()
         finally:
             self._later = {}
             self._done.set()
+        if self._copied is not None:
+            self._copied.synchronize()
 
     def wait(self, *_: Any) -> None:
         """Before an optimizer changes anything: all copies have been made, or will have been when its kernels run."""
         if self._copied is not None:
             torch.cuda.current_stream().wait_event(self._copied)
-            if not self._later:
-                return
         if not self._done.is_set():
             began = time.monotonic()
             with heartbeat.current().phase(Phase.CHECKPOINT):

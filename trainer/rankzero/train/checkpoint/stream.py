@@ -10,7 +10,6 @@ went wrong on their way to the volume.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import mmap
 import os
@@ -37,9 +36,7 @@ class SummedFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
             self._file = os.open(path, flags | os.O_DIRECT, 0o666)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
+        except OSError:  # they refuse it by several names; what is truly wrong fails again
             self._file = os.open(path, flags, 0o666)
 
     @property
@@ -89,10 +86,10 @@ class SummedFile:
         while left:
             try:
                 left = left[os.write(self._file, left) :]
-            except OSError as error:
-                if error.errno != errno.EINVAL or not self._is_direct:
+            except OSError:
+                if not self._is_direct:
                     raise
-                self._through_the_cache()  # a volume that wants other boundaries, or that took a part of the piece
+                self._through_the_cache()  # a volume with other boundaries, or one that took a part of the piece
 
     @property
     def _is_direct(self) -> bool:
