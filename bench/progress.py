@@ -18,11 +18,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from bench import result_file
 from rankzero import contract, heartbeat
-from rankzero.config import ProgressConfig
+from rankzero.config import ProgressConfig, TrainConfig
 from rankzero.heartbeat import Heartbeat
+from rankzero.train.distributed import Ranks
 from rankzero.train.progress import Progress
 
 STEP_S, SHARE = 0.02, 0.01
@@ -54,7 +56,9 @@ def progress(**settings: Any) -> Progress:
     """That of a rank 0 which a launcher has started."""
     folder = Path(tempfile.mkdtemp(dir=os.environ[contract.ENV_STATE_DIR]))
     heartbeat._current = Heartbeat(folder / "heartbeat")
-    return Progress(0, total_steps=STEPS, resumed_from=0, log_every=LOG_EVERY, settings=ProgressConfig(**settings))
+    config = TrainConfig(log_every_steps=LOG_EVERY, progress=ProgressConfig(**settings))
+    alone = Ranks(0, 0, 1, torch.device("cpu"), HashStore())
+    return Progress(config, alone, total_steps=STEPS, resumed_from=0)
 
 
 FORMS: dict[str, Callable[[], float]] = {

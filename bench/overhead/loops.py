@@ -71,7 +71,7 @@ def with_library(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) ->
     checkpoints.track(model=model, optimizer=optimizer)
     checkpoints.resume()
     stop = StopRequest(ranks)
-    progress = Progress(ranks.rank, total_steps=10**9, resumed_from=0, log_every=LOG_EVERY, settings=config.progress)
+    progress = Progress(config, ranks, total_steps=10**9, resumed_from=0)
     progress.watch(model, optimizer)
     number = 0
 

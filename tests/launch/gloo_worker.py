@@ -40,10 +40,11 @@ def note_down(rank: int, environment: dict[str, str]) -> None:
 def main() -> None:
     given = dict(os.environ)
     tick = threading.Event()
-    with process_group(TrainConfig(backend="gloo")) as ranks:
+    config = TrainConfig(backend="gloo", log_every_steps=10**9)
+    with process_group(config) as ranks:
         stop = StopRequest(ranks)
         saves = mode == "save"
-        progress = Progress(ranks.rank, total_steps=10**9, resumed_from=0, log_every=10**9, saves_on_stop=saves)
+        progress = Progress(config, ranks, total_steps=10**9, resumed_from=0, saves_on_stop=saves)
         step, released = 0, torch.zeros(1)
         while not released:
             step += 1

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from rankzero.config import TrainConfig, parse
-from rankzero.train.distributed import Ranks
 from rankzero.train.parallel import mesh as meshes
+from tests.trainer.reporting import place
 
 CONTEXT = 16
 MODEL = {"width": 16, "heads": 4, "blocks": 3, "context": CONTEXT}
@@ -21,9 +20,7 @@ MODEL = {"width": 16, "heads": 4, "blocks": 3, "context": CONTEXT}
 def prepared(rank: int, settings: dict[str, Any], per_node: int = 2) -> tuple[TrainConfig, DeviceMesh]:
     """The settings as the loader reads them, and their mesh of all ranks."""
     config = parse(TrainConfig, settings, "train")
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    ranks = Ranks(rank, rank, dist.get_world_size(), torch.device("cpu"), store, per_node)
-    return config, meshes.build(config, ranks)
+    return config, meshes.build(config, place(rank, per_node))
 
 
 def batch(step: int, size: int) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 import yaml
 
@@ -23,6 +22,7 @@ from rankzero.train import distributed
 from rankzero.train.distributed import Ranks
 from tests.launch.pods import REPO
 from tests.trainer.ranks import run
+from tests.trainer.reporting import place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -45,9 +45,7 @@ WITH_PLAN = [
 
 @contextmanager
 def group_that_is_there(config: TrainConfig) -> Iterator[Ranks]:  # noqa: ARG001 -- in the place of process_group
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    yield Ranks(rank, rank, world_size, torch.device("cpu"), store, min(world_size, PER_NODE))
+    yield place(dist.get_rank(), min(dist.get_world_size(), PER_NODE))
 
 
 def example(rank: int, script: str, arguments: list[str], train: dict[str, Any], folder: str) -> dict[str, float]:

@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from rankzero import heartbeat
 from rankzero.heartbeat import Heartbeat, Phase
 from rankzero.train.phases import DeviceWait, Phases
-from rankzero.train.progress import Progress
 from tests.trainer.ranks import run
+from tests.trainer.reporting import progress as progress_of
 
 SLOW = 0.3
 """Seconds that the slow rank needs more: a hundred times what a step of the other takes."""
@@ -52,7 +52,7 @@ class Wrapped(nn.Module):
 
 
 def test_a_watched_loop_goes_through_all_phases_of_a_step(own: Noting) -> None:
-    model, progress = nn.Linear(2, 1), Progress(0, total_steps=2, resumed_from=0, log_every=1)
+    model, progress = nn.Linear(2, 1), progress_of(total_steps=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     progress.watch(model, optimizer)
     for number, inputs in enumerate(progress.batches(torch.ones(2, 4, 2)), 1):
@@ -131,7 +131,7 @@ def train(rank: int) -> tuple[float, float]:
     """A few steps, in which rank 1 is slow; the times of a whole step and of its own part."""
     model = DistributedDataParallel(nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    progress = Progress(rank, total_steps=6, resumed_from=0, log_every=100)
+    progress = progress_of(rank, total_steps=6, log_every=100)
     progress.watch(model, optimizer)
     for step in range(1, 7):
         if rank == 1:

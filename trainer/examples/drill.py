@@ -128,9 +128,7 @@ def train(config: TrainConfig, options: argparse.Namespace, ranks: Ranks, checkp
     for group in optimizer.param_groups:  # a rate that was changed since counts from here on
         group["lr"] = scaled_learning_rate(config, count)
     stop, faults = StopRequest(ranks), Faults(options, ranks.rank)
-    progress = Progress(
-        ranks.rank, total_steps=options.steps, resumed_from=step, log_every=config.log_every_steps, saves_on_stop=True
-    )
+    progress = Progress(config, ranks, total_steps=options.steps, resumed_from=step, saves_on_stop=True)
 
     while step < options.steps:
         step += 1

@@ -77,7 +77,7 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints, total_ste
     checkpoints.track(model=model, optimizer=optimizer, schedule=rates, **step.state)
     number = checkpoints.resume()
     stop = StopRequest(ranks)
-    progress = Progress.of_run(
+    progress = Progress(
         config, ranks, total_steps=total_steps, resumed_from=number, saves_on_stop=True, data_ranks=part[1]
     )
     progress.watch(model, optimizer)

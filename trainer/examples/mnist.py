@@ -81,7 +81,7 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     checkpoints.track(model=model, optimizer=optimizer, schedule=rates, **trained.state)
     step = checkpoints.resume()
     stop = StopRequest(ranks)
-    progress = Progress.of_run(
+    progress = Progress(
         config, ranks, total_steps=total_steps, resumed_from=step, saves_on_stop=True, data_ranks=sampler.world_size
     )
     progress.watch(model, optimizer)

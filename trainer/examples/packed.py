@@ -59,9 +59,7 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     checkpoints.track(model=model, optimizer=optimizer, schedule=rates, data=data, **trained.state)
     step = checkpoints.resume()
     stop = StopRequest(ranks)
-    progress = Progress.of_run(
-        config, ranks, total_steps=total_steps, resumed_from=step, saves_on_stop=True, data_ranks=count
-    )
+    progress = Progress(config, ranks, total_steps=total_steps, resumed_from=step, saves_on_stop=True, data_ranks=count)
     progress.watch(model, optimizer)
     last = math.nan
     while data.epoch < config.epochs:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from rankzero import contract, heartbeat
-from rankzero.config import ProgressConfig, TrainConfig
+from rankzero.config import TrainConfig
 from rankzero.errors import ConfigError
 from rankzero.files import finite, write_json
 from rankzero.heartbeat import STEPPING, Phase
@@ -68,54 +67,17 @@ def phase(phase: Phase) -> AbstractContextManager[None]:
 
 
 class Progress:
-    """Counts optimizer steps of one rank. ``total_steps`` is the whole run's, ``resumed_from`` the step loaded.
+    """Counts optimizer steps of one rank; every rank makes one.
 
-    ``saves_on_stop`` tells the launcher that it is worth waiting for the script when a pod is being stopped.
-    ``settings`` are ``train.progress``. ``data_ranks`` is how many ranks read different samples, all of them unless the
-    model is split; ``flops_per_sample`` what one sample costs, forward and backward (:mod:`rankzero.train.flops`).
-    Raises :class:`ConfigError` on rank 0 where the settings ask for a package that is not there.
+    ``total_steps`` is the whole run's, ``resumed_from`` the step loaded. ``saves_on_stop`` tells the launcher that it
+    is worth waiting for the script when a pod is being stopped. ``data_ranks`` is how many ranks read different
+    samples, all of them unless the model is split; ``flops_per_sample`` what one sample costs, forward and backward
+    (:mod:`rankzero.train.flops`). Raises :class:`ConfigError` on rank 0 where the settings ask for a package that is
+    not there.
     """
 
     def __init__(
         self,
-        rank: int,
-        *,
-        total_steps: int,
-        resumed_from: int,
-        log_every: int,
-        saves_on_stop: bool = False,
-        settings: ProgressConfig | None = None,
-        data_ranks: int | None = None,
-        flops_per_sample: float = 0.0,
-    ) -> None:
-        self.rank = rank
-        self.total_steps = total_steps
-        self.log_every = log_every
-        self.heartbeat = heartbeat.current()
-        settings, world_size = settings or ProgressConfig(), dist.get_world_size() if dist.is_initialized() else 1
-        self._data_ranks = world_size if data_ranks is None else data_ranks
-        self._folder = made_state_dir()
-        self._attempt = int(os.environ.get(contract.ENV_ATTEMPT, 1))
-        self._first = resumed_from + 1
-        self._epoch, self._looked = -1, resumed_from
-        self._growth = {name: memory.Growth(f"{what} of rank {rank}") for name, what in MEMORY_OF.items()}
-        self._complained = False
-        cuda = torch.cuda.is_available()
-        self._phases = Phases(self.heartbeat, DeviceWait(_timed_event) if cuda else None)
-        peak = settings.peak_tflops * 1e12 or (flops.peak(torch.cuda.get_device_name()) if cuda else 0.0)
-        self._speed = speed.Speed(
-            lambda: self.heartbeat.beat, flops_per_sample=flops_per_sample, peak=peak * world_size
-        )
-        self._trackers = (
-            Trackers(settings, self._folder, resumed_from=resumed_from) if self._folder and rank == 0 else None
-        )
-        if rank == 0 and 0 < total_steps <= resumed_from:
-            print(f"nothing is left to train: step {resumed_from} is reached, of {total_steps}", flush=True)
-        self.heartbeat.begin(total_steps=total_steps, resumed_from=resumed_from, saves_on_stop=saves_on_stop)
-
-    @classmethod
-    def of_run(
-        cls,
         config: TrainConfig,
         ranks: Ranks,
         *,
@@ -124,18 +86,33 @@ class Progress:
         saves_on_stop: bool = False,
         data_ranks: int | None = None,
         flops_per_sample: float = 0.0,
-    ) -> Progress:
-        """As the run's settings say. Every rank calls it."""
-        return cls(
-            ranks.rank,
-            total_steps=total_steps,
-            resumed_from=resumed_from,
-            log_every=config.log_every_steps,
-            saves_on_stop=saves_on_stop,
-            settings=config.progress,
-            data_ranks=data_ranks,
-            flops_per_sample=flops_per_sample,
+    ) -> None:
+        self.rank = ranks.rank
+        self.total_steps = total_steps
+        self.log_every = config.log_every_steps
+        self.heartbeat = heartbeat.current()
+        self._data_ranks = ranks.world_size if data_ranks is None else data_ranks
+        self._folder = made_state_dir()
+        self._attempt = int(os.environ.get(contract.ENV_ATTEMPT, 1))
+        self._first = resumed_from + 1
+        self._epoch, self._looked = -1, resumed_from
+        self._growth = {name: memory.Growth(f"{what} of rank {ranks.rank}") for name, what in MEMORY_OF.items()}
+        self._complained = False
+        if self._folder is not None:
+            with self._best_effort():  # a launcher has made it; who names one without a launcher need not
+                self._folder.mkdir(parents=True, exist_ok=True)
+        cuda = torch.cuda.is_available()
+        self._phases = Phases(self.heartbeat, DeviceWait(_timed_event) if cuda else None)
+        peak = config.progress.peak_tflops * 1e12 or (flops.peak(torch.cuda.get_device_name()) if cuda else 0.0)
+        self._speed = speed.Speed(
+            lambda: self.heartbeat.beat, flops_per_sample=flops_per_sample, peak=peak * ranks.world_size
         )
+        self._trackers: Trackers | None = None
+        if self._folder and ranks.is_first:
+            self._trackers = Trackers(config.progress, self._folder, resumed_from=resumed_from)
+        if ranks.is_first and 0 < total_steps <= resumed_from:
+            print(f"nothing is left to train: step {resumed_from} is reached, of {total_steps}", flush=True)
+        self.heartbeat.begin(total_steps=total_steps, resumed_from=resumed_from, saves_on_stop=saves_on_stop)
 
     def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Tell forward, backward and sync apart by hooks on ``model``, as the loop calls it, and on ``optimizer``."""
