@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from rankzero import contract
+from rankzero.config import ResumeConfig
+from rankzero.errors import CheckpointError
 from tests.trainer.checkpoint.scene import (
     COMMON_FILE,
     DATA_FILE,
@@ -130,13 +132,18 @@ def test_a_checksum_more_or_less_than_there_are_blocks_is_another_form(tmp_path:
     assert checkpoints.verify(newest)
 
 
-def test_where_all_are_damaged_the_run_begins_anew_and_says_each(
+def test_where_all_are_damaged_the_run_begins_anew_only_when_told_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A volume that cannot be read today must not cost weeks: the first saves of a new run would replace them."""
     for path in save_steps(tmp_path, 1, 2):
         cut(path / DATA_FILE)
-    assert resumed(tmp_path) == (0, 0.0)
+    with pytest.raises(
+        CheckpointError, match=r"none of the run's checkpoints in .* can be trusted: step-0000000002, step-0"
+    ):
+        resumed(tmp_path)
     assert capsys.readouterr().out.count("is left out") == 2
+    assert resumed(tmp_path, resume=ResumeConfig(from_="none")) == (0, 0.0)
 
 
 @pytest.mark.parametrize("keep", [1, 2])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankzero import contract
 from rankzero.train.checkpoint import Checkpoints
 from rankzero.train.checkpoint.retention import kept
 from tests.trainer.checkpoint.scene import save_steps, tracked
@@ -102,3 +104,17 @@ def test_a_checkpoint_that_cannot_be_removed_is_said_and_ends_nothing(tmp_path: 
     monkeypatch.setattr(checkpoints.layout, "remove", refuse)
     assert checkpoints.save(2)
     assert "checkpoint step-0000000001 could not be removed: Operation not permitted" in capsys.readouterr().out
+
+
+def test_what_people_have_put_beside_them_is_removed_without_following_links(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint that was moved and linked, or a file of that name, is no reason to complain for ever."""
+    checkpoints = save_steps(tmp_path, 1)
+    moved = checkpoints.layout.path(1).rename(tmp_path / "moved")
+    checkpoints.layout.path(1).symlink_to(moved)
+    checkpoints.layout.path(2).touch()
+    save_steps(tmp_path, 3, keep=1)
+    assert [path.name for path in checkpoints.layout.folder.glob("*step-*")] == ["step-0000000003"]
+    assert (moved / contract.MANIFEST_FILE).exists()
+    assert "could not be removed" not in capsys.readouterr().out

@@ -79,7 +79,10 @@ class Layout:
             hidden = self._hidden(path, REPLACED)
             path.rename(hidden)
             path = hidden
-        shutil.rmtree(path)
+        if path.is_symlink() or not path.is_dir():  # put there by hand; what a link leads to is somebody else's
+            path.unlink()
+        else:
+            shutil.rmtree(path)
 
     @staticmethod
     def _hidden(path: Path, ending: str) -> Path:

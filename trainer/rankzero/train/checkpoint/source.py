@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rankzero import contract
 from rankzero.config import ResumeConfig
-from rankzero.errors import ConfigError
+from rankzero.errors import CheckpointError, ConfigError
 from rankzero.train.checkpoint import manifest
 from rankzero.train.checkpoint.layout import NAME, Layout, step_of
 from rankzero.train.checkpoint.nearby import Nearby
@@ -21,9 +21,13 @@ def chosen(config: ResumeConfig, layout: Layout, peers: Peers, nearby: Nearby | 
     """The checkpoint, or file of weights, to load; None for a run from its beginning. Every rank calls it.
 
     ``auto`` is the newest good one of the run itself. A path, and ``none``, say where a run begins: where it has
-    checkpoints of its own, later attempts go on from those. Raises :class:`ConfigError` on all ranks.
+    checkpoints of its own, later attempts go on from those. Raises :class:`ConfigError` on all ranks, and
+    :class:`CheckpointError` where the run has checkpoints and none is good: beginning anew would replace what a volume
+    may only be unable to read now, so ``none`` has to say it.
     """
     own = newest_good(layout, peers, nearby)
+    if own is None and config.from_ != "none":
+        _refuse_to_replace(layout, peers)
     if config.from_ == "auto" or (own is not None and _later_attempt()):
         return own
     if config.from_ == "none":
@@ -36,6 +40,15 @@ def chosen(config: ResumeConfig, layout: Layout, peers: Peers, nearby: Nearby | 
     if own is not None:  # as when torchrun starts the script again
         return own
     return _of_path(Path(config.from_), peers)
+
+
+def _refuse_to_replace(layout: Layout, peers: Peers) -> None:
+    if found := peers.broadcast(layout.finished() if peers.is_first else []):
+        names = ", ".join(path.name for path in found)
+        raise CheckpointError(
+            f"none of the run's checkpoints in {layout.folder} can be trusted: {names}",
+            hint=f"if the volume failed, start again when it is mended; {KEY}: none begins anew and replaces them",
+        )
 
 
 def newest_good(layout: Layout, peers: Peers, nearby: Nearby | None = None) -> Path | None:
