@@ -40,9 +40,14 @@ def speed(document: dict[str, Any]) -> list[list[str]]:
         [name, *(f"{found[cell]['median']:,}" if cell in found else "fails" for cell in cells)]
         for name, found in rates.items()
     ]
-    held = [document["targets"][cell] for cell in cells]
-    beside = [f"{one['value']:.2f}{'' if one['met'] else ', **missed**'}" for one in held]
+    beside = [_beside(document["targets"].get(cell)) for cell in cells]
     return [*rows, [f"rankzero / fastest other, target {WITHIN:g}", *beside]]
+
+
+def _beside(target: dict[str, Any] | None) -> str:
+    if target is None:  # no other reader was measured
+        return ""
+    return f"{target['value']:.2f} ({target['fastest_peer']}){'' if target['met'] else ', **missed**'}"
 
 
 def _route(found: dict[str, Any]) -> str:

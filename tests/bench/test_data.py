@@ -47,8 +47,14 @@ def test_the_tables_say_how_each_fell_short() -> None:
         ["rankzero", "94", "1,500"],
         ["other", "100", "1,000"],
         ["worst", "fails", "fails"],
-        ["rankzero / fastest other, target 0.95", "0.94, **missed**", "1.50"],
+        ["rankzero / fastest other, target 0.95", "0.94 (other), **missed**", "1.50 (other)"],
     ]
+
+
+def test_a_reader_that_was_measured_alone_is_held_against_nothing() -> None:
+    alone = {"samples_per_second": {"rankzero": DOCUMENT["speed"]["samples_per_second"]["rankzero"]}}
+    assert summary.targets(alone["samples_per_second"]) == {}
+    assert summary.speed({"speed": alone, "targets": {}})[-1][1:] == ["", ""]
 
 
 @pytest.mark.slow
