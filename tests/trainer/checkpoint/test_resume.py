@@ -283,6 +283,31 @@ def test_files_that_hold_no_weights_are_named_without_advice_to_run_them(
     assert "False" not in str(error.value)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_where_what_fits_is_loaded_an_optimizer_can_go_on(tmp_path: Path, kind: type[torch.optim.Optimizer]) -> None:
+    """Of a layer that has another shape now, and of an optimizer of another kind, the state begins anew."""
+
+    def made(width: int, kind: Any, *, strict: bool) -> tuple[Checkpoints, nn.Module, torch.optim.Optimizer]:
+        model = nn.Sequential(nn.Linear(4, width), nn.Linear(width, 1))
+        optimizer = kind(model.parameters(), 0.1)
+        checkpoints = Checkpoints(tmp_path, CheckpointConfig(asynchronous=False), ResumeConfig(strict=strict))
+        checkpoints.track(model=model, optimizer=optimizer)
+        return checkpoints, model, optimizer
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    checkpoints, model, optimizer = made(3, torch.optim.Adam, strict=True)
+    step(model, optimizer)
+    checkpoints.save(1)
+    again, model, optimizer = made(5, kind, strict=False)
+    assert again.resume() == 1
+    step(model, optimizer)
+    with pytest.raises(CheckpointError, match="does not fit what is trained"):
+        made(5, kind, strict=True)[0].resume()
+
+
 def own_state(rank: int, folder: Path, parts: tuple[str, ...]) -> int | str:
     """Save or load a part that each rank has for itself."""
     counter = Counter(10 + rank)

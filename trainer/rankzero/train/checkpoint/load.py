@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,11 @@ class Loader:
         for key, value in loaded.items():
             parameter, _, entry = key.removeprefix(f"{name}.state.").rpartition(".")
             state.setdefault(parameter, {})[entry] = value
+        # Half of a parameter's state, as where its shape is another, is none: the optimizer begins it anew.
+        wanted = Counter(key.rpartition(".")[0] for key in live)
         whole: dict[str, Any] = {
-            "state": state,
-            "param_groups": [{**group, "params": here["params"]} for group, here in zip(saved, groups, strict=True)],
+            "state": {key: part for key, part in state.items() if len(part) == wanted[f"{name}.state.{key}"]},
+            "param_groups": [{**here, **group} for group, here in zip(saved, groups, strict=True)],
         }
         set_optimizer_state_dict(module, optimizer, whole, options=StateDictOptions(strict=False))
 
@@ -126,7 +129,8 @@ class Loader:
     def _unfit(self, what: str) -> CheckpointError:
         return CheckpointError(
             f"{self.folder} does not fit what is trained: {what}",
-            hint="set train.resume.strict to false to load what fits, or train.resume.parts to what is wanted",
+            hint="set train.resume.strict to false to load what fits, or begin another run with parts of it: "
+            "train.resume.from and parts",
         )
 
 

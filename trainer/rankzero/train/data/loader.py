@@ -136,7 +136,7 @@ class Loader:
             raise ConfigError(
                 "the checkpoint's place in the data is one in another order: train.data, train.seed or "
                 "train.dataLoader.shuffle or .window have changed, or PyTorch draws other random numbers",
-                hint="set them as they were, or resume without the data: the epoch then begins anew",
+                hint="set them as they were, or begin another run with other parts: train.resume.from and parts",
             )
         self._position.go_to(state["epoch"], [Span(*span) for span in state["left"]])
 
