@@ -10,6 +10,7 @@ import yaml
 from scripts.cache import REPO
 from tests.chart import kubernetes_types
 from tests.chart.rendering import render, run_config
+from tests.lab import test_experiments
 
 IMAGE = ["--set", "image.repository=example.com/trainer", "--set", "image.tag=0.1.0"]
 EXPERIMENTS = sorted((REPO / "experiments").glob("*.yaml"))
@@ -27,3 +28,9 @@ def test_an_experiment_renders_with_an_image(path: Path, tmp_path: Path) -> None
 def test_an_experiment_begins_with_the_command_that_starts_it(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("\n\n")[0]
     assert f"charts/rankzero -f experiments/{path.name} --set image.repository=REPOSITORY --set image.tag=TAG" in head
+
+
+def test_of_each_experiment_it_is_known_whether_it_runs_on_the_local_cluster() -> None:
+    lists = (test_experiments.RUNS, test_experiments.TOGETHER, test_experiments.ELSEWHERE, test_experiments.NOT_RUN)
+    assert sorted(name for names in lists for name in names) == [path.stem for path in EXPERIMENTS]
+    assert [file for file in test_experiments.ELSEWHERE.values() if not (REPO / file).exists()] == []
