@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(1500, func_
 
 ENDS_WITHIN = 700.0
 SCRIPT = (REPO / "trainer/examples/plain_torch.py").read_text(encoding="utf-8")
+SEEN = (REPO / "tests/lab/seen.py").read_text(encoding="utf-8")
 DIGITS = ["--data", "/opt/rankzero/examples/data", "--epochs", "2"]
 NO_GPU: dict[str, Any] = {
     "procsPerNode": 2,
@@ -94,6 +95,7 @@ def start(namespace: Namespace, image: str, name: str, **values: Any) -> Run:
 def result(run: Run) -> dict[str, Any]:
     """What the run has reported, once it has succeeded."""
     outcome = until(lambda: run.outcome("main"), timeout=ENDS_WITHIN, what=f"the end of {run.name}")
+    assert outcome is not None
     assert (outcome["state"], outcome["exit_code"]) == ("succeeded", 0), outcome["reason"]
     found: dict[str, Any] = outcome.get("result", {})
     return found
@@ -141,17 +143,35 @@ def test_digits_are_learnt_and_the_evaluation_says_the_same(namespace: Namespace
     assert result(start(namespace, image, "evaluate")) == trained
 
 
-def test_packed_text_is_read_to_its_end_over_a_pod_that_goes(namespace: Namespace, image: str) -> None:
-    """As many steps as without it: 4 ranks take 8 pieces each."""
+def test_of_packed_text_each_piece_is_read_once_over_a_pod_that_goes(namespace: Namespace, image: str) -> None:
     result(start(namespace, image, "pack"))
-    said = namespace.kubectl("logs", "job/pack")
-    pieces = int(said.split(" samples in ")[0].split()[-1])
-    data = {"name": "text", "mountPath": "/data", "claim": "pack-checkpoints", "subPath": "shards"}
-    run = start(namespace, image, "packed", datasets=[data])
+    run = start(
+        namespace,
+        image,
+        "packed",
+        datasets=[{"name": "text", "mountPath": "/data", "claim": "pack-checkpoints", "subPath": "shards"}],
+        code={"files": {"seen.py": SEEN}},
+        launch={"script": "/workspace/seen.py"},
+    )
 
     def step() -> int:
         return int(((run.status() or {}).get("group", {}).get("progress") or {}).get("step", 0))
 
     until(lambda: step() >= 20, timeout=ENDS_WITHIN, what="step 20")
     run.delete_pod("packed-1")
-    assert result(run)["steps"] == -(-pieces // (4 * 8))
+    steps = result(run)["steps"]
+
+    read = "cd /state && ls seen-* && cat all && echo and && cat seen-*"
+    mounts = {"volumeMounts": [{"name": "state", "mountPath": "/state"}]}
+    volume = {"name": "state", "persistentVolumeClaim": {"claimName": "packed-checkpoints"}}
+    said = namespace.run("reader", read, container=mounts, volumes=[volume]).split()
+    files, (everything, seen) = said[:8], halves(said[8:])
+    assert files == [f"seen-{attempt}-{rank}" for attempt in (1, 2) for rank in range(4)]
+    assert sorted(seen) == sorted(everything)
+    assert steps == -(-len(everything) // (4 * 8))  # 4 ranks take 8 each
+
+
+def halves(words: list[str]) -> tuple[list[str], list[str]]:
+    """Those before the word `and`, and those after it."""
+    middle = words.index("and")
+    return words[:middle], words[middle + 1 :]
