@@ -34,6 +34,7 @@ NO_GPU: dict[str, Any] = {
 RUNS: dict[str, dict[str, Any]] = {
     "gpt": {},
     "plain-torch": {},
+    "local-checkpoints": {},
     "restricted": {},
     "job": NO_GPU,
     "pod": NO_GPU,
