@@ -186,7 +186,7 @@ def test_a_state_directory_that_can_never_be_made_is_refused_at_the_start(
 def test_a_run_with_nothing_left_to_train_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """Its script ends at once and well, which looks like a fault."""
     progress_of(total_steps=10, resumed_from=10)
-    assert "nothing is left to train: step 10 is reached, of 10" in capsys.readouterr().out
+    assert "step 10 is reached, and these settings and ranks make 10 in all" in capsys.readouterr().out
     progress_of(total_steps=10, resumed_from=9)
     progress_of(1, total_steps=10, resumed_from=10)
     assert not capsys.readouterr().out

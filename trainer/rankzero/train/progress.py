@@ -111,7 +111,8 @@ class Progress:
         if self._folder and ranks.is_first:
             self._trackers = Trackers(config.progress, self._folder, resumed_from=resumed_from)
         if ranks.is_first and 0 < total_steps <= resumed_from:
-            print(f"nothing is left to train: step {resumed_from} is reached, of {total_steps}", flush=True)
+            told = f"step {resumed_from} is reached, and these settings and ranks make {total_steps} in all"
+            print(told, flush=True)
         self.heartbeat.begin(total_steps=total_steps, resumed_from=resumed_from, saves_on_stop=saves_on_stop)
 
     def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
