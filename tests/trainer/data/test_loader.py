@@ -266,6 +266,10 @@ class Stream(IterableDataset[int]):
             "the data set is empty\n  fix: set train.data to one that holds samples",
         ),
         (lambda _: Loader(TensorDataset(torch.arange(3)), 0, 4, batch_size=1), "has 3 samples for 4 ranks"),
+        (
+            lambda _: Loader(TensorDataset(torch.arange(7)), 0, 2, batch_size=4, drop_last=True),
+            "a rank's share of the data is 3 samples, a step takes 4",
+        ),
         (lambda _: Loader(Stream(), 0, 1, batch_size=1), "Stream is no map-style data set"),
     ],
 )

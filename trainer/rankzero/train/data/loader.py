@@ -65,7 +65,8 @@ class Loader:
         the number of damaged samples that this rank leaves out, each said, before it fails. ``pin_memory`` None means
         where there is a GPU.
 
-        Raises :class:`ConfigError` where the data set is empty, or has fewer samples or shards than there are ranks.
+        Raises :class:`ConfigError` where the data set is empty, has fewer samples or shards than there are ranks, or
+        gives no whole batch where only such are wanted.
         """
         order = Order(_shard_sizes(dataset, ranks), seed=seed, window=window, shuffle=shuffle)
         content = dataset.index.fingerprint if isinstance(dataset, ShardedDataset) else ""
@@ -83,6 +84,13 @@ class Loader:
             seed=seed,
             ahead=self._ahead,
         )
+        if not self.steps_per_epoch:  # a run would end well, having learnt nothing
+            share = len(dataset) // ranks
+            raise ConfigError(
+                f"a rank's share of the data is {share} samples, a step takes {batch_size}, and what fills no whole "
+                "step is left out (train.dataLoader.dropLast)",
+                hint=f"lower train.batchSize or train.accumulate to a product of at most {share}, or use fewer ranks",
+            )
         self._loader: DataLoader[Any] = DataLoader(
             Batches(dataset, collate, skip=max_bad > 0),
             batch_size=None,

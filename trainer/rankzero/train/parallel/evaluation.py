@@ -29,12 +29,14 @@ def evaluate(model: nn.Module, mesh: DeviceMesh, batches: Iterable[Batch], measu
     device = torch.device(mesh.device_type)
     trains, total = model.training, None
     model.eval()
-    for (inputs, targets), counts in _rounds(batches, device):
-        outputs = _outputs(model, mesh, inputs.to(device, non_blocking=True))
-        if outputs is not None and counts:
-            found = measure(outputs, targets.to(device, non_blocking=True))
-            total = found.clone() if total is None else total + found
-    model.train(trains)
+    try:
+        for (inputs, targets), counts in _rounds(batches, device):
+            outputs = _outputs(model, mesh, inputs.to(device, non_blocking=True))
+            if outputs is not None and counts:
+                found = measure(outputs, targets.to(device, non_blocking=True))
+                total = found.clone() if total is None else total + found
+    finally:
+        model.train(trains)
     return _over_all(total, mesh, device)
 
 
