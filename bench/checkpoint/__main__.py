@@ -1,6 +1,6 @@
 """`python -m bench.checkpoint`: how long a save holds a training up, beside what torch offers for it.
 
-Writes bench/results/checkpoint.json; takes about 8 minutes. Give it a quiet machine with 16 GB of free memory and 15 GB
+Writes bench/results/checkpoint.json; takes about 8 minutes. Give it a quiet machine with 18 GB of free memory and 25 GB
 on the volume.
 """
 
