@@ -112,7 +112,7 @@ def main() -> None:
         # As under the launcher, which reads the heartbeat and asks for a stop by a file.
         os.environ[contract.ENV_STATE_DIR] = os.environ[contract.ENV_ATTEMPT_DIR] = folder
         out, sys.stdout = sys.stdout, nowhere
-        found = measure(turns, TrainConfig(backend="gloo", batch_size=batch), Path(folder))
+        found = measure(turns, TrainConfig(backend="gloo", batch_size=batch, log_every_steps=LOG_EVERY), Path(folder))
     if found:
         out.write(json.dumps(found) + "\n")
 
