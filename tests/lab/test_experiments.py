@@ -13,10 +13,9 @@ from rankzero.cluster.api import connect
 from rankzero.cluster.run import Run
 from scripts.cache import REPO
 from scripts.lab import kube, trainer_image
-from scripts.lab.settings import STORAGE_CLASS
 from scripts.stages import Stages
 from tests.lab import releases
-from tests.lab.conftest import Namespace, pod
+from tests.lab.conftest import Namespace
 from tests.waiting import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(1500, func_only=True)]
@@ -50,7 +49,6 @@ RUNS: dict[str, dict[str, Any]] = {
             ]
         },
     },
-    "claims": {**NO_GPU, "launch": {"args": DIGITS}, "resources": {**NO_GPU["resources"], "hugepages": {"2Mi": None}}},
 }
 """Each experiment with what is laid over it."""
 TOGETHER = ("mnist", "evaluate", "pack", "packed")
@@ -69,6 +67,7 @@ ELSEWHERE = {
 """What they are about is tried there, with other values."""
 NOT_RUN = {
     "air-gap": "a registry that asks for credentials",
+    "claims": "huge pages",
     "coscheduling": "the scheduler-plugins",
     "infiniband": "RDMA",
     "ipv6": "a cluster with IPv6",
@@ -102,39 +101,10 @@ def result(run: Run) -> dict[str, Any]:
     return found
 
 
-def claim(name: str) -> dict[str, Any]:
-    """A claim that all nodes can mount."""
-    resources = {"requests": {"storage": "1Gi"}}
-    spec = {"storageClassName": STORAGE_CLASS, "accessModes": ["ReadWriteMany"], "resources": resources}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
-
-
-def prepare(namespace: Namespace, name: str) -> None:
-    """What an experiment says that the namespace has."""
-    if name == "restricted":
-        namespace.kubectl("create", "secret", "generic", "tracking", "--from-literal=api-key=x")
-    if name == "claims":
-        namespace.apply(*map(claim, ("team-code", "team-datasets", "team-checkpoints")))
-        namespace.apply(
-            pod(
-                "copy",
-                'mkdir -p /code/vision /data/vision; printf "%s" "$SCRIPT" > /code/vision/train.py; chmod 777 /state',
-                container={
-                    "env": [{"name": "SCRIPT", "value": SCRIPT}],
-                    "volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in ("code", "data", "state")],
-                },
-                volumes=[
-                    {"name": name, "persistentVolumeClaim": {"claimName": f"team-{name_of}"}}
-                    for name, name_of in {"code": "code", "data": "datasets", "state": "checkpoints"}.items()
-                ],
-            )
-        )
-        namespace.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/copy", "--timeout=200s")
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_an_experiment_runs_to_its_end(name: str, namespace: Namespace, image: str) -> None:
-    prepare(namespace, name)
+    if name == "restricted":
+        namespace.kubectl("create", "secret", "generic", "tracking", "--from-literal=api-key=x")
     result(start(namespace, image, name, **RUNS[name]))
 
 
