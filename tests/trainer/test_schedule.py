@@ -53,3 +53,17 @@ def test_a_rate_or_a_number_of_ranks_that_was_changed_counts_from_the_resume_on(
     rates(tmp_path / "parts", CONFIG, 9)
     later = rates(tmp_path / "parts", settings, TOTAL, data_ranks)
     assert later == pytest.approx([4 * rate for rate in whole[9:]])
+
+
+def test_on_another_number_of_ranks_it_falls_to_0_at_the_end_that_is_left() -> None:
+    """With more ranks an epoch has fewer steps, and the rate would be 0 before the data is read."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
+    steps = schedule(optimizer, TrainConfig(), 10)
+    steps.load_state_dict({"last_epoch": 12})
+    assert optimizer.param_groups[0]["lr"] == 0
+    steps.end_at(16)
+    assert 0.01 < optimizer.param_groups[0]["lr"] < 0.02
+    for _ in range(4):
+        optimizer.step()
+        steps.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0)

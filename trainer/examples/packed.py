@@ -58,6 +58,8 @@ def train(config: TrainConfig, ranks: Ranks, checkpoints: Checkpoints) -> None:
     trained = Step(model, optimizer, mesh, config, loss=loss, schedule=rates)
     checkpoints.track(model=model, optimizer=optimizer, schedule=rates, data=data, **trained.state)
     step = checkpoints.resume()
+    total_steps = step + len(data) + (config.epochs - data.epoch - 1) * data.steps_per_epoch  # with the ranks of now
+    rates.end_at(total_steps)
     stop = StopRequest(ranks)
     progress = Progress(config, ranks, total_steps=total_steps, resumed_from=step, saves_on_stop=True, data_ranks=count)
     progress.watch(model, optimizer)

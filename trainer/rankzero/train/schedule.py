@@ -28,6 +28,15 @@ class Schedule(LambdaLR):
     scaling for another number of ranks, and nobody would be told.
     """
 
+    def __init__(self, optimizer: Optimizer, config: TrainConfig, total_steps: int) -> None:
+        self._total_steps = total_steps
+        super().__init__(optimizer, lambda step: factor(config, step, self._total_steps))
+
+    def end_at(self, total_steps: int) -> None:
+        """After a resume on another number of ranks, which makes more or fewer steps of what is left of the data."""
+        self._total_steps = total_steps
+        self.load_state_dict(self.state_dict())
+
     def state_dict(self) -> dict[str, Any]:
         """For the checkpoint."""
         return {"last_epoch": self.last_epoch}
@@ -42,7 +51,7 @@ class Schedule(LambdaLR):
 
 def schedule(optimizer: Optimizer, config: TrainConfig, total_steps: int) -> Schedule:
     """To be stepped with the optimizer: ``warmupSteps`` upwards in a line, then ``lrDecay`` until ``total_steps``."""
-    return Schedule(optimizer, lambda step: factor(config, step, total_steps))
+    return Schedule(optimizer, config, total_steps)
 
 
 def factor(config: TrainConfig, step: int, total_steps: int) -> float:
