@@ -119,7 +119,7 @@ def test_the_loop_goes_on_while_a_save_is_written_and_latest_and_the_launcher_wa
     for later in (3, 4, 5):
         assert not checkpoints.due(later)
     assert own.beat.saved_step == 1
-    assert names(checkpoints) == [".step-0000000002.tmp", "latest.json", "step-0000000001"]
+    assert names(checkpoints) == [".step-0000000002.1.tmp", "latest.json", "step-0000000001"]
     assert resumed(tmp_path)[0] == 1
     gate.opened.set()
     checkpoints.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -331,3 +333,29 @@ def test_what_each_rank_has_for_itself_comes_back_and_another_world_is_refused_b
     [text] = run(own_state, 1, tmp_path, ())
     assert "was written by 2 ranks, and the part 'mine', which each rank has for itself, cannot be split anew" in text
     assert "fix: run with 2 ranks, or leave mine out of train.resume.parts" in text
+
+
+def from_where_it_is(rank: int, folder: Path, path: str) -> str:
+    """Resume from ``path``, which each rank sees in a folder of its own."""
+    os.chdir(folder / str(rank))
+    checkpoints, *_ = pair(folder / "new", from_=path)
+    try:
+        return str(checkpoints.resume())
+    except ConfigError as error:
+        return str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("path", ["run", "run/checkpoints", "run/checkpoints/step-0000000007", "copied"])
+def test_a_path_that_one_rank_alone_sees_is_refused_by_all(
+    tmp_path: Path, other_run: Path, path: str, who: int
+) -> None:
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+    other_run.rename(tmp_path / str(who) / "run")
+    shutil.copytree(tmp_path / f"{who}/run/checkpoints/step-0000000007", tmp_path / f"{who}/copied")
+    first, second = run(from_where_it_is, 2, tmp_path, path)
+    assert first == second
+    assert f"train.resume.from is {path}, which is no checkpoint to trust: " in first
+    assert "every rank must see it" in first

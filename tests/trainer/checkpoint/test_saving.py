@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import torch
 from rankzero import contract, heartbeat
 from rankzero.errors import CheckpointError
 from rankzero.train.checkpoint import Checkpoints
+from rankzero.train.checkpoint.layout import Layout
 from rankzero.train.distributed import seed
 from tests.trainer.checkpoint.scene import DATA_FILE, names, resumed, save_steps, tracked
 from tests.trainer.ranks import run
@@ -97,6 +99,37 @@ def test_a_save_that_is_killed_while_it_writes_leaves_the_checkpoint_before_and_
     assert resumed(tmp_path, size=SIZE // 4) == (1, 1.0)
     save_steps(tmp_path, 3, keep=1)
     assert names(checkpoints) == ["latest.json", "step-0000000003"]
+
+
+def test_a_kill_while_a_step_is_saved_again_leaves_the_checkpoint_that_was_to_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = save_steps(tmp_path, 1).layout
+    shutil.copytree(layout.path(1), layout.unfinished(1))
+    renamed = Path.rename
+
+    def killed(self: Path, target: Path) -> Path:
+        if self == layout.unfinished(1):
+            raise KeyboardInterrupt
+        return renamed(self, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        layout.publish(1)
+    monkeypatch.undo()
+    assert not layout.finished()
+    assert resumed(tmp_path) == (1, 1.0)
+
+
+def test_attempts_write_into_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout(tmp_path)
+    monkeypatch.setenv(contract.ENV_ATTEMPT, "1")
+    layout.begin(5)
+    cut_off = layout.unfinished(5)
+    monkeypatch.setenv(contract.ENV_ATTEMPT, "2")
+    assert layout.unfinished(5) != cut_off
+    layout.make_room()
+    assert not cut_off.exists()
 
 
 @pytest.fixture

@@ -6,15 +6,17 @@ once. Hidden names are leftovers of saves that were killed, or wait to be delete
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from rankzero import contract
 from rankzero.files import sync_folder, write_json
 
 NAME = re.compile(r"step-(\d{10})$")
-WRITTEN, REPLACED = "tmp", "old"
+WRITTEN, REPLACED, DELETED = "tmp", "old", "gone"
 """Endings of hidden folders."""
 
 
@@ -42,12 +44,20 @@ class Layout:
         return self.state_dir / contract.checkpoint_dir(step)
 
     def unfinished(self, step: int) -> Path:
-        """Where it is while it is written."""
-        return self._hidden(self.path(step), WRITTEN)
+        """Where it is while it is written: each attempt has its own, since one may live on where a node is cut off."""
+        return self._hidden(self.path(step), f"{os.environ.get(contract.ENV_ATTEMPT, 1)}.{WRITTEN}")
 
     def leftovers(self) -> list[Path]:
         """Unfinished and replaced ones; they may hold much of the volume."""
         return sorted(self.folder.glob(".step-*"))
+
+    def restore(self) -> None:
+        """Give a replaced checkpoint its name again where :meth:`publish` was killed before the new one got it."""
+        for replaced in self.folder.glob(f".step-*.{REPLACED}"):
+            final = replaced.with_name(replaced.name[1:].removesuffix(f".{REPLACED}"))
+            with suppress(OSError):  # then it is as lost as it was
+                if not final.exists():
+                    replaced.rename(final)
 
     def make_room(self) -> None:
         """Remove leftovers, as far as that is possible: a file that somebody still reads keeps its folder on NFS."""
@@ -76,7 +86,7 @@ class Layout:
         A deletion that is killed half-way leaves a hidden name, not a checkpoint that looks damaged.
         """
         if NAME.search(path.name):
-            hidden = self._hidden(path, REPLACED)
+            hidden = self._hidden(path, DELETED)
             path.rename(hidden)
             path = hidden
         if path.is_symlink() or not path.is_dir():  # put there by hand; what a link leads to is somebody else's

@@ -25,6 +25,8 @@ def chosen(config: ResumeConfig, layout: Layout, peers: Peers, nearby: Nearby | 
     :class:`CheckpointError` where the run has checkpoints and none is good: beginning anew would replace what a volume
     may only be unable to read now, so ``none`` has to say it.
     """
+    if peers.is_first:
+        layout.restore()
     own = newest_good(layout, peers, nearby)
     if own is None and config.from_ != "none":
         _refuse_to_replace(layout, peers)
@@ -85,22 +87,30 @@ def _later_attempt() -> bool:
 
 
 def _of_path(path: Path, peers: Peers) -> Path:
-    """What a path names: a checkpoint, a run's state or checkpoint folder, or a file of weights."""
+    """What a path names: a checkpoint, a run's state or checkpoint folder, or a file of weights.
+
+    Rank 0 says which of these it is, since nodes may see different things there and all must ask each other the same.
+    """
     if is_weights(path):
         problem = "" if path.is_file() else "there is no such file"
-    elif NAME.search(path.name) or (path / contract.MANIFEST_FILE).exists():
+    elif NAME.search(path.name) or peers.broadcast((path / contract.MANIFEST_FILE).exists()):
         problem = verified(path, peers)
     else:
-        for layout in (Layout(path), Layout(path.parent)):
-            if layout.folder.is_dir() and (layout.state_dir == path or layout.folder == path):
-                found = newest_good(layout, peers)
-                if found is not None:
-                    return found
+        run = peers.broadcast(_run_of(path))
+        if run and (found := newest_good(run, peers)):
+            return found
         problem = "it has no manifest" if path.is_dir() else "there is no such folder"
-    if any(peers.share(bool(problem))):
+    if told := next(filter(None, peers.share(problem)), ""):
         raise ConfigError(
-            f"{KEY} is {path}, which is no checkpoint to trust: {problem or 'another rank says so'}",
+            f"{KEY} is {path}, which is no checkpoint to trust: {told}",
             hint="allowed: auto, none, the folder of a checkpoint (with its MANIFEST.json), that of a run, or a "
-            ".safetensors, .pt, .pth or .bin file of weights",
+            ".safetensors, .pt, .pth or .bin file of weights; every rank must see it",
         )
     return path
+
+
+def _run_of(path: Path) -> Layout | None:
+    for layout in (Layout(path), Layout(path.parent)):
+        if layout.folder.is_dir() and path in (layout.state_dir, layout.folder):
+            return layout
+    return None
