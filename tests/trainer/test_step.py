@@ -66,6 +66,42 @@ def test_gradients_of_shards_are_exchanged_once_in_a_step() -> None:
         assert len(after) == 2
 
 
+class Branches(nn.Module):
+    """A model that uses half of its parameters in a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])
+        self.chosen = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = self.branches[self.chosen](inputs)
+        return result
+
+
+def steps_through_branches(rank: int, find: bool) -> str:
+    """Two steps, each through another branch, different ones on the two ranks."""
+    config, mesh = prepared(rank, {"parallel": {"findUnusedParameters": find}})
+    branches = Branches()
+    model = parallelize(branches, mesh, config)
+    step = Step(model, torch.optim.SGD(model.parameters(), 0.1), mesh, config)
+    for number in range(2):
+        branches.chosen = (rank + number) % 2
+        try:
+            make_step(step, model, torch.ones(3, 4))
+        except RuntimeError as error:
+            return str(error)
+    return str([parameter.tolist() for parameter in model.parameters()])
+
+
+@pytest.mark.slow
+def test_a_model_that_leaves_out_branches_is_trained_where_that_is_said() -> None:
+    first, second = run(steps_through_branches, 2, True)
+    assert first == second
+    assert "unused" not in first
+    assert all("find_unused_parameters" in text for text in run(steps_through_branches, 2, False))
+
+
 def weights_and_outcome_with_nan(rank: int, settings: dict[str, Any]) -> tuple[bool, list[bool], bool, str]:
     """Two steps in which rank 1 has NaN, one without, and NaN until the limit."""
     limit = {"nonFinite": {"action": "skip", "limit": 3}}

@@ -63,6 +63,11 @@ class ParallelConfig:
         "1f1b",
         doc="Order of the pipeline's micro-batches, of which train.accumulate says how many; 1f1b needs less memory.",
     )
+    find_unused_parameters: bool = bounded(
+        False,
+        doc="With ddp: some parameters have no part in a step, as in a model that leaves out branches. It costs a walk "
+        "through each step's graph; without it such a step ends with torch's error.",
+    )
 
     def sizes(self, world_size: int, ranks_per_node: int) -> Sizes:
         """The mesh for ``world_size`` ranks, ``ranks_per_node`` on each node.

@@ -169,6 +169,7 @@ def _replicate(model: nn.Module, mesh: DeviceMesh, config: TrainConfig) -> nn.Mo
         device_ids=None if mesh.device_type == "cpu" else [_device(mesh)],
         process_group=mesh.get_group("replicate"),
         gradient_as_bucket_view=True,
+        find_unused_parameters=config.parallel.find_unused_parameters,
     )
 
 
