@@ -9,6 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ class Pod:
         self.log = group.folder / f"pod-{node_rank}.log"
         self.termination_log = group.folder / f"termination-{node_rank}"
         self.termination_log.touch()
-        self.tmp = group.folder / f"tmp-{node_rank}"
-        self.tmp.mkdir(exist_ok=True)  # a second pod of the same rank is on this machine too
+        # Its containers share it. A short path, since a data loader's workers make sockets there.
+        self._tmp = tempfile.TemporaryDirectory(prefix=f"pod-{node_rank}-", ignore_cleanup_errors=True)
+        self.tmp = Path(self._tmp.name)
         self.cgroup: Path | None = None
         """Memory cgroup that the container's processes are started in."""
         config = group.folder / f"train-{node_rank}.yaml"
@@ -80,7 +82,7 @@ class Pod:
             contract.ENV_POD_NAME: f"test-{self.node_rank}",
             contract.ENV_POD_UID: self.group.uid(uid or f"uid-{self.node_rank}-{self.starts}"),
             contract.ENV_POD_IP: "127.0.0.1",
-            "TMPDIR": str(self.tmp),  # each pod has one, which its containers share
+            "TMPDIR": str(self.tmp),
             **environment,
         }
         limits = json.dumps(self.group.constants)
