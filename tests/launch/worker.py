@@ -8,6 +8,7 @@ worker.py FOLDER hoard RANK MIB ATTEMPTS     rank RANK takes MIB of memory in th
 worker.py FOLDER step                        step every 20 ms; in attempt 1 wait for a peer once FOLDER/freeze exists
 worker.py FOLDER hang RANK STEP              like step, but in attempt 1 rank RANK hangs after STEP, the others wait
 worker.py FOLDER leave HOW                   like step, but when asked to save and leave: HOW is saved, unsaved or crash
+worker.py FOLDER leave HOW late              the same, once FOLDER/begin exists, and FOLDER/begun-RANK after that
 worker.py FOLDER stubborn                    ignores SIGTERM and has a child that does too
 """
 
@@ -74,6 +75,10 @@ def wait_for_a_batch_that_never_comes() -> None:
 
 step = 0
 stepping = mode in {"step", "hang", "leave", "lag"}
+if rest[1:] == ["late"]:
+    heartbeat.current().enter(heartbeat.Phase.PREPARATION)
+    while not (here / "begin").exists():
+        tick.wait(0.02)
 if stepping:
     heartbeat.current().begin(total_steps=1000, resumed_from=0, saves_on_stop=mode == "leave")
 if mode == "leave":
@@ -87,6 +92,8 @@ while not (here / "release").exists():
     if stepping:
         step += 1
         heartbeat.current().step(step, epoch=0, loss=1 / step, samples=8)
+        if step == 1 and rest[1:] == ["late"]:
+            (here / f"begun-{rank}").touch()
     if mode == "leave" and Path(os.environ[contract.ENV_ATTEMPT_DIR], contract.STOP_FILE).exists():
         if rest[0] == "saved":
             heartbeat.current().saved(step)

@@ -203,9 +203,10 @@ class Coordinator:
         """A pod is being stopped: let all ranks save at one step and leave, where the script can do that."""
         if not self.launch.save_timeout:
             return
-        if not self.observer.has_heard:
-            await self._hear(Report, within=REPORT_WITHIN)  # it has only just begun
-        if not (self.observer.has_heard and self.observer.progress["saves_on_stop"]):
+        if not self._can_save and not (self.observer.has_heard and "step" in self.observer.progress):
+            # It has only just begun, and the last report may be from before the script could tell.
+            await self._hear(Report, within=REPORT_WITHIN, until=lambda: self._can_save)
+        if not self._can_save:
             return
         began = time.monotonic()
         await self.roster.tell_all(Save(self.attempt))
@@ -221,6 +222,11 @@ class Coordinator:
         await self._hear(Report, within=REPORT_WITHIN, until=lambda: self._is_saved or not tells)
         what = "saved" if self._is_saved else "left, without saying that they saved"
         self.say(f"all ranks have {what}, {took:.1f} s after they were asked")
+
+    @property
+    def _can_save(self) -> bool:
+        """Whether the script has said in this attempt that it saves when it is asked to stop."""
+        return self.observer.has_heard and bool(self.observer.progress["saves_on_stop"])
 
     @property
     def _is_saved(self) -> bool:
