@@ -18,6 +18,7 @@ from rankzero.errors import CheckpointError, ConfigError
 from rankzero.train.checkpoint import Checkpoints, copying
 from rankzero.train.checkpoint.copying import shared_out
 from rankzero.train.checkpoint.manifest import Files
+from rankzero.train.checkpoint.tier import Tier
 from tests.trainer.checkpoint.scene import DATA_FILE, names, resumed, save_steps, tracked
 from tests.waiting import until
 
@@ -96,6 +97,26 @@ def test_the_nodes_disk_holds_the_newest_alone_and_nothing_when_the_run_has_ende
     checkpoints = saved_without_close(volume, disk, 1, 2, 3)
     assert local_steps(disk) == ["step-0000000003"]
     checkpoints.close()
+    assert list(disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("disk_fails", [False, True])
+def test_what_the_shared_folder_has_dropped_as_too_old_does_not_keep_the_nodes_folder_there(
+    volume: Path, disk: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, disk_fails: bool
+) -> None:
+    """The node still has the one that was being copied at the last save, or the last one before its disk failed."""
+    checkpoints, _ = tracked(volume, local_path=str(disk), keep=1)
+    checkpoints.save(1)
+    assert gate.begun.wait(90)
+    if disk_fails:
+        gate.open()
+        until(lambda: list(checkpoints), what="the copy")
+        monkeypatch.setattr(Tier, "_begin", lambda *_: "no space left")
+    checkpoints.save(2)
+    assert "step-0000000001" in local_steps(disk)
+    gate.open()
+    checkpoints.close()
+    assert [path.name for path in checkpoints] == ["step-0000000002"]
     assert list(disk.iterdir()) == []
 
 
@@ -252,6 +273,38 @@ def test_a_copy_that_fails_is_said_training_goes_on_and_the_next_save_is_copied(
     model.value = 2
     assert checkpoints.save(2, final=True)
     assert resumed(volume) == (2, 2.0)
+
+
+def test_what_ends_the_copying_is_raised_as_it_is_at_the_next_step(
+    volume: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another rank is gone: its launcher has the reason, and this one is none to report."""
+
+    def gone(*_: Any) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(copying, "shared_out", gone)
+    checkpoints, _ = tracked(volume, local_path=str(disk))
+    checkpoints.save(1)
+    with pytest.raises(RuntimeError, match=r"^Connection closed by peer$"):
+        until(lambda: checkpoints.due(2), what="the news of it")
+
+
+def test_what_has_vanished_from_the_node_is_no_copy(
+    volume: Path, disk: Path, gate: Gate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints, _ = tracked(volume, local_path=str(disk))
+    checkpoints.save(1)
+    assert gate.begun.wait(90)
+    checkpoints.save(2)
+    [file] = disk.glob(f"*/checkpoints/step-0000000002/{DATA_FILE}")
+    file.unlink()
+    gate.open()
+    checkpoints.close()
+    assert (
+        f"the checkpoint of step 2 could not be written: {DATA_FILE} is on none of the nodes" in capsys.readouterr().out
+    )
+    assert [path.name for path in checkpoints] == ["step-0000000001"]
 
 
 def test_where_the_nodes_disk_fails_checkpoints_go_straight_to_the_shared_folder(

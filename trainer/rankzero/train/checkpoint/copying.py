@@ -37,7 +37,7 @@ class Copies:
         """``afterwards`` is called on rank 0 for each that is durable, before the next one begins."""
         self._local, self._shared, self._peers, self._afterwards = local, shared, peers, afterwards
         self._thread: threading.Thread | None = None
-        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Outcome | Exception] = queue.SimpleQueue()
         self._begun: dict[int, float] = {}
         self._hurry = 0
         self._turn = threading.Lock()
@@ -61,29 +61,25 @@ class Copies:
         self._hurry = step
 
     def poll(self) -> Iterator[Outcome]:
-        """What has become known since the last call."""
+        """What has become known since the last call; raises what ended the copying, as when another rank is gone."""
         while not self._outcomes.empty():
-            yield self._outcomes.get()
-
-    def wait(self, step: int) -> Iterator[Outcome]:
-        """What becomes known until ``step``, which was offered last, is durable or has failed."""
-        outcome = None
-        while outcome is None or outcome.step != step:
             outcome = self._outcomes.get()
+            if isinstance(outcome, Exception):
+                raise outcome
             yield outcome
 
     def join(self) -> None:
         """Wait until nothing is left to be copied."""
-        if self._thread is not None:
-            self._thread.join()
+        if (thread := self._thread) is not None:
+            thread.join()
             self._thread = None
 
     def give_up(self, limit: float) -> None:
         """Leave the rest to the next attempt, within ``limit`` seconds: a thread must not be in a collective at the end
         of the process."""
         self._hurry = sys.maxsize
-        if self._thread is not None:
-            self._thread.join(limit)
+        if (thread := self._thread) is not None:
+            thread.join(limit)
 
     def _take_turn(self, step: int) -> tuple[bool, set[int]]:
         with self._turn:
@@ -114,8 +110,8 @@ class Copies:
                 if self._peers.is_first and not outcome.problem and self._afterwards:
                     self._afterwards(outcome)
                 step = self._peers.broadcast(self._take_next() if self._peers.is_first else 0)
-        except Exception as error:  # another rank is gone, and this one is about to end as well
-            self._outcomes.put(Outcome(step, f"{type(error).__name__}: {error}", is_bug=True))
+        except Exception as error:
+            self._outcomes.put(error)
 
     def _copy(self, step: int) -> Outcome:
         peers, source, target = self._peers, self._local.path(step), self._shared.unfinished(step)
@@ -124,7 +120,10 @@ class Copies:
             files, there, problem = self._look(source)
             offers = peers.share((there, problem))
             mine = shared_out(files, [names for names, _ in offers])[peers.rank]
-            problem = _first(problem for _, problem in offers)
+            lost = sorted(files.keys() - set().union(*(names for names, _ in offers)))
+            problem = _first(
+                [*(problem for _, problem in offers), *(f"{name} is on none of the nodes" for name in lost)]
+            )
         if not problem:
             problem = _first(peers.share(self._copy_files(source, target, files, mine, step)))
             if not problem and peers.is_first:

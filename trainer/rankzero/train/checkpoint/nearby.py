@@ -54,7 +54,7 @@ class Nearby:
         view = path.with_name(f".{path.name}.view")
         problems = [problem for problem in self._peers.share(self._link(path, view)) if problem]
         problems += [p for p in self._peers.share(self._exchange(path, view, wanted, holders)) if p]
-        return view, next(iter(problems), "")
+        return (path, problems[0]) if problems else (view, "")
 
     def _look(self, path: Path) -> tuple[str, set[str], str]:
         """What this node has of a checkpoint, verified; each of its ranks reads a share of the files."""

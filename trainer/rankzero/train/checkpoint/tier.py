@@ -70,9 +70,8 @@ class Tier:
             self.copies.offer(step, begun, peers)
 
     def close(self, peers: Peers) -> None:
-        """Leave nothing on the nodes that is in the shared folder: the run has ended well. Every rank calls it."""
-        steps = [step_of(path) for path in self.node.layout.finished()]
-        copied = peers.broadcast(all(self._shared.path(step).exists() for step in steps))
+        """Leave nothing on the nodes if the shared folder has the newest: the run has ended well. Every rank calls it."""
+        copied = peers.broadcast(_newest(self._shared) >= _newest(self.node.layout))
         if copied and self.node.is_first:
             shutil.rmtree(self.node.layout.state_dir, ignore_errors=True)
 
@@ -136,6 +135,10 @@ def _with_small_files(outcome: Outcome, folder: Path) -> tuple[Outcome, dict[str
         return outcome, {name: (folder / name).read_bytes() for name in SMALL_FILES}
     except OSError as error:
         return Outcome(outcome.step, explained(error, folder)), {}
+
+
+def _newest(layout: Layout) -> int:
+    return max(map(step_of, layout.finished()), default=0)
 
 
 def _first(problems: Iterable[str]) -> str:

@@ -71,10 +71,9 @@ class Tracked:
         if name in self.names or "." in name:
             raise CheckpointError(f"a part {name!r} cannot be tracked", hint=f"names so far: {', '.join(self.names)}")
         if isinstance(part, nn.DataParallel):
-            part = part.module  # whose names other forms have too
+            part = part.module  # whose names other forms have too; get_model_state_dict does so for DDP alone
         if isinstance(part, nn.Module):
-            # DDP's wrapper is taken off by get_model_state_dict, this one is not.
-            self.modules[name] = part.module if isinstance(part, nn.DataParallel) else part
+            self.modules[name] = part
         elif isinstance(part, Optimizer):
             self.optimizers[name] = part
         else:
