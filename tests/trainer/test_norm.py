@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rankzero.train.parallel.norm import joined
+from rankzero.train.parallel.norm import joined, norms
 
 
 def parts_of(buffer: Tensor, *sizes: int) -> list[Tensor]:
@@ -48,6 +48,28 @@ def test_what_lies_between_gradients_and_is_none_does_not_count(left_out: int) -
     wanted = [part for number, part in enumerate(parts) if number != left_out]
     assert len(joined(wanted)) == 2
     assert norm(joined(wanted)) == norm(wanted)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "wanted", "precise"),
+    [
+        (torch.float16, 30_000.0, 300_000.0, torch.float32),  # beyond the largest number of fp16
+        (torch.bfloat16, 1.0, 10.0, torch.float32),
+        (torch.float32, 1e-3, 1e-2, torch.float32),
+        (torch.float64, 1e30, 1e31, torch.float64),
+    ],
+)
+def test_norms_of_sixteen_bits_are_taken_in_thirty_two(
+    dtype: torch.dtype, number: float, wanted: float, precise: torch.dtype
+) -> None:
+    (found,) = norms([torch.full((100,), number, dtype=dtype)])
+    assert found.dtype == precise
+    assert float(found) == pytest.approx(wanted)
+
+
+def test_gradients_of_several_precisions_have_the_norms_of_the_finest() -> None:
+    found = norms([torch.ones(100, dtype=torch.bfloat16), torch.full((100,), 1e30, dtype=torch.float64)])
+    assert [float(one) for one in found] == pytest.approx([10.0, 1e31])
 
 
 def test_no_gradients_and_empty_ones_are_nothing() -> None:

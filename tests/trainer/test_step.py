@@ -211,6 +211,25 @@ def test_a_step_with_too_few_micro_batches_is_no_step() -> None:
         run(one_micro_batch_of_two, 1)
 
 
+def two_losses(rank: int) -> list[float]:
+    """What steps come to that have two backward passes, in each of two micro-batches, and then none at all."""
+    model, step = small(rank, {"accumulate": 2})
+    for _ in range(2):
+        with step.micro():
+            for part in (2.0, 4.0):
+                step.backward(model(torch.ones(1, 4)).sum() * 0 + part)
+    first = step.finish().loss
+    for _ in range(2):
+        with step.micro():
+            pass
+    return [first, step.finish().loss]
+
+
+@pytest.mark.slow
+def test_the_loss_of_a_step_is_that_of_all_its_backward_passes_and_of_no_earlier_step() -> None:
+    assert run(two_losses, 1) == [[6.0, 0.0]]
+
+
 def draws(rank: int, settings: dict[str, Any]) -> float:
     config, mesh = prepared(rank, settings)
     parallelize(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), mesh, config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,21 @@ def test_a_batch_is_what_a_rank_takes_in_a_step(tmp_path: Path) -> None:
     config = TrainConfig(data=url, batch_size=5, accumulate=2, data_loader=DataLoaderConfig(workers=0))
     data = load_data(config, open_data(config), 0, 2, collate=numbers_of)
     assert [len(batch) for batch in data] == [10, 10, 5]
+
+
+def test_a_pipeline_that_would_fail_at_the_end_of_an_epoch_is_refused_at_its_start(tmp_path: Path) -> None:
+    settings = {
+        "data": numbers(tmp_path / "data", 50, shards=10),
+        "parallel": {"pipeline": 2},
+        "accumulate": 2,
+        "batchSize": 3,
+        "dataLoader": {"workers": 0},
+    }
+    config = parse(TrainConfig, settings, "train")
+    with pytest.raises(ConfigError, match=r"dropLast is false.*\n.*set train\.dataLoader\.dropLast to true"):
+        load_data(config, open_data(config), 0, 2)
+    config = replace(config, data_loader=replace(config.data_loader, drop_last=True))
+    assert [len(batch) for batch in load_data(config, open_data(config), 0, 2, collate=numbers_of)] == [6] * 4
 
 
 def test_any_url_of_fsspec_is_read_through_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,8 @@ class Progress:
     ``total_steps`` is the whole run's, ``resumed_from`` the step loaded. ``saves_on_stop`` tells the launcher that it
     is worth waiting for the script when a pod is being stopped. ``data_ranks`` is how many ranks read different
     samples, all of them unless the model is split; ``flops_per_sample`` what one sample costs, forward and backward
-    (:mod:`rankzero.train.flops`). Raises :class:`ConfigError` on rank 0 where the settings ask for a package that is
-    not there.
+    (:mod:`rankzero.train.flops`). Raises :class:`ConfigError` where the state directory can never be made, and on rank
+    0 where the settings ask for a package that is not there.
     """
 
     def __init__(
@@ -98,9 +98,6 @@ class Progress:
         self._epoch, self._looked = -1, resumed_from
         self._growth = {name: memory.Growth(f"{what} of rank {ranks.rank}") for name, what in MEMORY_OF.items()}
         self._complained = False
-        if self._folder is not None:
-            with self._best_effort():  # a launcher has made it; who names one without a launcher need not
-                self._folder.mkdir(parents=True, exist_ok=True)
         cuda = torch.cuda.is_available()
         self._phases = Phases(self.heartbeat, DeviceWait(_timed_event) if cuda else None)
         peak = config.progress.peak_tflops * 1e12 or (flops.peak(torch.cuda.get_device_name()) if cuda else 0.0)

@@ -70,7 +70,7 @@ class Tier:
             self.copies.offer(step, begun, peers)
 
     def close(self, peers: Peers) -> None:
-        """Leave nothing on the nodes if the shared folder has the newest: the run has ended well. Every rank calls it."""
+        """After a good end, leave nothing on the nodes if the shared folder has the newest. Every rank calls it."""
         copied = peers.broadcast(_newest(self._shared) >= _newest(self.node.layout))
         if copied and self.node.is_first:
             shutil.rmtree(self.node.layout.state_dir, ignore_errors=True)

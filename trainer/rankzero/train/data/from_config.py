@@ -48,9 +48,15 @@ def load_data(
 
     A batch is what a rank takes in a step, ``batch_size * accumulate`` samples; :meth:`Step.run` cuts it.
     Every rank calls it; ``rank`` is its place among ``ranks`` that read different data. Raises what :class:`Loader`
-    does.
+    does, and :class:`ConfigError` where a pipeline would get a smaller batch at the end of an epoch.
     """
     settings = config.data_loader
+    if config.parallel.pipeline not in {0, 1} and not settings.drop_last:
+        raise ConfigError(
+            "train.dataLoader.dropLast is false, so an epoch may end with a smaller step, which a pipeline cannot make "
+            f"(train.parallel.pipeline is {config.parallel.pipeline})",
+            hint="set train.dataLoader.dropLast to true",
+        )
     return Loader(
         dataset,
         rank,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,7 @@ def gradient_norm(grads: Iterable[Tensor], mesh: DeviceMesh) -> Tensor:
         by_split.setdefault(_split_over(grad), []).append(local(grad))
     total = torch.zeros((), device=mesh.device_type, dtype=torch.float64)  # whose squares do not overflow
     for split, parts in sorted(by_split.items()):
-        square = torch.stack(torch._foreach_norm(joined(parts))).double().square().sum()
+        square = torch.stack(norms(joined(parts))).double().square().sum()
         for name in split:
             dist.all_reduce(square, group=mesh.get_group(name))
         total = total + square
@@ -50,6 +51,12 @@ def gradient_norm(grads: Iterable[Tensor], mesh: DeviceMesh) -> Tensor:
         dist.all_reduce(total, group=mesh.get_group("tensor"))
         total = total / size(mesh, "tensor")
     return total.sqrt()
+
+
+def norms(parts: list[Tensor]) -> tuple[Tensor, ...]:
+    """The 2-norm of each, in 32 bits at least: in 16, many small numbers overflow or have three digits."""
+    dtype = reduce(torch.promote_types, {part.dtype for part in parts}, torch.float32)
+    return torch._foreach_norm(parts, 2, dtype)
 
 
 def joined(parts: Iterable[Tensor]) -> list[Tensor]:

@@ -71,7 +71,8 @@ class Step:
         self._pipeline: Pipeline | None = None
         if loss is not None and size(mesh, "pipeline") > 1:
             self._pipeline = Pipeline(model, mesh, config, self._scaled(loss))
-        self._loss = torch.zeros((), device=mesh.device_type)
+        self._device = torch.device(mesh.device_type)
+        self._loss: Tensor | None = None
         self._done = 0
         self._skipped_in_a_row = 0
         self._is_first = True
@@ -89,8 +90,7 @@ class Step:
         alike; a pipeline needs the same number in each step. Every rank counts alike, whatever its number of samples.
         """
         assert self._loss_function is not None, "Step(..., loss=...)"
-        device = self._loss.device
-        inputs, targets = inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+        inputs, targets = (part.to(self._device, non_blocking=True) for part in (inputs, targets))
         if self._pipeline is not None:
             self._done = self._config.accumulate
             loss = self._pipeline.run(inputs, targets)
@@ -125,7 +125,7 @@ class Step:
         if weight is None:
             weight = 1 / self._config.accumulate
         share = loss if weight == 1 else loss * weight
-        self._loss = share.detach() if self._done == 1 else self._loss + share.detach()
+        self._loss = share.detach() if self._loss is None else self._loss + share.detach()
         (share if self.scaler is None else self.scaler.scale(share)).backward()  # type: ignore[no-untyped-call]
 
     def finish(self) -> Finished:
@@ -140,7 +140,8 @@ class Step:
         grads = gradients(self._parameters)
         if self.scaler is not None:
             self.scaler.unscale_(self._optimizer)
-        loss, norm = torch.stack([self._loss.double(), gradient_norm(grads, self._mesh)]).tolist()
+        mean = torch.zeros((), device=self._device) if self._loss is None else self._loss
+        loss, norm = torch.stack([mean.double(), gradient_norm(grads, self._mesh)]).tolist()
         clip = self._config.clip_norm
         if math.isfinite(norm) and 0 < clip < norm:
             scale(grads, clip / (norm + CLIP_EPSILON))
@@ -149,7 +150,7 @@ class Step:
         if self._schedule is not None:
             self._schedule.step()
         self._optimizer.zero_grad()
-        self._done = 0
+        self._done, self._loss = 0, None
         if self._is_first:
             self._is_first = False
             set_timeout(step_timeout(self._config), groups(self._mesh))
