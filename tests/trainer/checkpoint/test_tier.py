@@ -290,23 +290,6 @@ def test_what_ends_the_copying_is_raised_as_it_is_at_the_next_step(
         until(lambda: checkpoints.due(2), what="the news of it")
 
 
-def test_what_has_vanished_from_the_node_is_no_copy(
-    volume: Path, disk: Path, gate: Gate, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoints, _ = tracked(volume, local_path=str(disk))
-    checkpoints.save(1)
-    assert gate.begun.wait(90)
-    checkpoints.save(2)
-    [file] = disk.glob(f"*/checkpoints/step-0000000002/{DATA_FILE}")
-    file.unlink()
-    gate.open()
-    checkpoints.close()
-    assert (
-        f"the checkpoint of step 2 could not be written: {DATA_FILE} is on none of the nodes" in capsys.readouterr().out
-    )
-    assert [path.name for path in checkpoints] == ["step-0000000001"]
-
-
 def test_where_the_nodes_disk_fails_checkpoints_go_straight_to_the_shared_folder(
     volume: Path, disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,10 +120,7 @@ class Copies:
             files, there, problem = self._look(source)
             offers = peers.share((there, problem))
             mine = shared_out(files, [names for names, _ in offers])[peers.rank]
-            lost = sorted(files.keys() - set().union(*(names for names, _ in offers)))
-            problem = _first(
-                [*(problem for _, problem in offers), *(f"{name} is on none of the nodes" for name in lost)]
-            )
+            problem = _first(problem for _, problem in offers)
         if not problem:
             problem = _first(peers.share(self._copy_files(source, target, files, mine, step)))
             if not problem and peers.is_first:

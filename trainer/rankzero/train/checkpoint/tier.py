@@ -128,6 +128,10 @@ class Tier:
                     print(f"{path} could not be removed: {error.strerror or error}", flush=True)
 
 
+def _newest(layout: Layout) -> int:
+    return max(map(step_of, layout.finished()), default=0)
+
+
 def _with_small_files(outcome: Outcome, folder: Path) -> tuple[Outcome, dict[str, bytes]]:
     if outcome.problem:
         return outcome, {}
@@ -135,10 +139,6 @@ def _with_small_files(outcome: Outcome, folder: Path) -> tuple[Outcome, dict[str
         return outcome, {name: (folder / name).read_bytes() for name in SMALL_FILES}
     except OSError as error:
         return Outcome(outcome.step, explained(error, folder)), {}
-
-
-def _newest(layout: Layout) -> int:
-    return max(map(step_of, layout.finished()), default=0)
 
 
 def _first(problems: Iterable[str]) -> str:
