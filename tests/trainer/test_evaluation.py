@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankzero.errors import DataError
 from rankzero.train.gpt import gpt, tensor_plan
@@ -66,6 +66,20 @@ def test_a_form_of_parallelism_judges_each_sample_once_as_one_process_does(form:
 def test_stages_hand_on_what_they_compute_with_16_bits() -> None:
     for found, _ in run(judged, 2, {"pipeline": 2}, SAMPLES, "bf16"):
         assert found[0] / found[1] == pytest.approx(5.6, abs=0.3)  # ln 256 = 5.5, and what random logits add to it
+
+
+def modes(rank: int) -> list[bool]:
+    """Of the model and its layers, one of which is frozen, during an evaluation and after it."""
+    config, mesh = prepared(rank, {})
+    model = parallelize(nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval()), mesh, config)
+    found: list[bool] = []
+    model.register_forward_hook(lambda *_: found.extend(layer.training for layer in model.modules()))
+    evaluate(model, mesh, [(torch.ones(3, 2), torch.ones(3))], lambda outputs, _: outputs.sum())
+    return found + [layer.training for layer in model.modules()]
+
+
+def test_layers_that_a_script_has_frozen_stay_so_after_an_evaluation() -> None:
+    assert run(modes, 1) == [[False, False, False, True, True, False]]
 
 
 def refused(rank: int) -> str:

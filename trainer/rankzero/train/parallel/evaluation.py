@@ -22,12 +22,12 @@ Measure = Callable[[Tensor, Tensor], Tensor]
 def evaluate(model: nn.Module, mesh: DeviceMesh, batches: Iterable[Batch], measure: Measure) -> Tensor:
     """The sum of ``measure(outputs, targets)`` over all batches of all ranks, the same on each. Every rank calls it.
 
-    ``model`` is what :func:`parallelize` returned; it is in evaluation mode meanwhile. ``batches`` are this rank's part
-    of the data, by :func:`data_ranks`; one rank may have more of them than another. Raises :class:`DataError`, on all
-    ranks, where one of them has none.
+    ``model`` is what :func:`parallelize` returned; it is in evaluation mode meanwhile, and each layer afterwards as it
+    was. ``batches`` are this rank's part of the data, by :func:`data_ranks`; one rank may have more of them than
+    another. Raises :class:`DataError`, on all ranks, where one of them has none.
     """
     device = torch.device(mesh.device_type)
-    trains, total = model.training, None
+    training, total = [layer for layer in model.modules() if layer.training], None
     model.eval()
     try:
         for (inputs, targets), counts in _rounds(batches, device):
@@ -36,7 +36,8 @@ def evaluate(model: nn.Module, mesh: DeviceMesh, batches: Iterable[Batch], measu
                 found = measure(outputs, targets.to(device, non_blocking=True))
                 total = found.clone() if total is None else total + found
     finally:
-        model.train(trains)
+        for layer in training:  # not by model.train(), which would also train those that a script has frozen
+            layer.training = True
     return _over_all(total, mesh, device)
 
 
