@@ -90,7 +90,11 @@ FRAME: dict[str, Schema] = {
                         **whole(1, 1024),
                         "description": "Batches that each worker holds ready; left out, train.dataLoader.prefetch.",
                     },
-                    "batch": text(MEMORY, doc="Memory of one batch of a rank, e.g. `40Mi`."),
+                    "batch": text(
+                        MEMORY,
+                        doc="Memory of one batch that a rank's loader gives, e.g. `40Mi`; with the library's that "
+                        "is a step's, train.batchSize x train.accumulate samples.",
+                    ),
                 }
             ),
         }
