@@ -38,8 +38,10 @@ def whole(value: torch.Tensor) -> torch.Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def train(rank: int, world_size: int, store: str, folder: Path, form: str, asynchronous: bool) -> None:
+def train(rank: int, world_size: int, store: str, folder: Path, form: str, how: str) -> None:
     """A rank of a run with dropout, buffers, a schedule; rank 0 leaves a digest of all weights in the end."""
+    disk = str(disk_of(folder, rank)) if how == "nodes' disks first" else ""
+    config = CheckpointConfig(every_steps=EVERY, keep=2, asynchronous=how != "synchronous", local_path=disk)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
     torch.manual_seed(0)
     norm = nn.LayerNorm(WIDTH) if form == "fsdp" else nn.BatchNorm1d(WIDTH)
@@ -53,7 +55,7 @@ def train(rank: int, world_size: int, store: str, folder: Path, form: str, async
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     schedule = StepLR(optimizer, 7, 0.5)
     torch.manual_seed(rank)
-    with Checkpoints(folder, CheckpointConfig(every_steps=EVERY, keep=2, asynchronous=asynchronous)) as checkpoints:
+    with Checkpoints(folder, config) as checkpoints:
         checkpoints.track(model=model, optimizer=optimizer, schedule=schedule)
         for step in range(checkpoints.resume() + 1, STEPS + 1):
             inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(step * world_size + rank))
@@ -71,11 +73,16 @@ def train(rank: int, world_size: int, store: str, folder: Path, form: str, async
     dist.barrier()
 
 
+def disk_of(folder: Path, rank: int) -> Path:
+    """The disk of a rank's node."""
+    return folder.with_name(f"{folder.name}-disk-{rank}")
+
+
 class Run:
     """A run of two ranks in a folder, started as often as it takes."""
 
-    def __init__(self, folder: Path, form: str, *, asynchronous: bool) -> None:
-        self.folder, self.form, self.asynchronous = folder, form, asynchronous
+    def __init__(self, folder: Path, form: str, how: str) -> None:
+        self.folder, self.form, self.how = folder, form, how
         self.attempts = 0
         folder.mkdir()
         self.checkpoints = Checkpoints(folder)
@@ -107,7 +114,7 @@ class Run:
             context.set_forkserver_preload(PRELOAD)
             store = str(self.folder / f"store-{self.attempts}")
             processes: list[BaseProcess] = [
-                context.Process(target=train, args=(rank, 2, store, self.folder, self.form, self.asynchronous))
+                context.Process(target=train, args=(rank, 2, store, self.folder, self.form, self.how))
                 for rank in range(2)
             ]
             for process in processes:
@@ -123,6 +130,7 @@ class Run:
             assert [process.exitcode for process in processes] == [0, 0]
         finally:
             kill(processes)
+        assert [path for rank in range(2) for path in disk_of(self.folder, rank).glob("*")] == []
         return (self.folder / "digest").read_text()
 
 
@@ -134,14 +142,14 @@ def kill(processes: list[BaseProcess]) -> None:
         process.join()
 
 
-def story(folder: Path, form: str, *, asynchronous: bool, kills: int, seed: int) -> int:
+def story(folder: Path, form: str, how: str, *, kills: int, seed: int) -> int:
     """Kill a run so often, and compare its end with that of an undisturbed one; how many kills were inside a save.
 
     Moments are random: some time after a random one of the next saves has begun. A run whose last checkpoint is there
     is compared, and the next kills strike another one.
     """
-    expected = Run(folder / "undisturbed", form, asynchronous=asynchronous).finish()
-    run = Run(folder / "disturbed", form, asynchronous=asynchronous)
+    expected = Run(folder / "undisturbed", form, how).finish()
+    run = Run(folder / "disturbed", form, how)
     chance, inside = random.Random(seed), 0
     for number in range(kills):
         before, stale = run.good(), run.writing()
@@ -157,22 +165,33 @@ def story(folder: Path, form: str, *, asynchronous: bool, kills: int, seed: int)
         print(f"kill {number}: newest good {good[:1]}, unfinished {[name for name, _ in writing]}", flush=True)
         if good[:1] == [STEPS]:  # nothing is left to be killed in it
             assert run.finish() == expected
-            run = Run(folder / f"disturbed-{number}", form, asynchronous=asynchronous)
+            run = Run(folder / f"disturbed-{number}", form, how)
     assert run.finish() == expected
     return inside
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("form", ["ddp", "fsdp"])
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path, form: str) -> None:
-    story(tmp_path, form, asynchronous=True, kills=2, seed=0)
+@pytest.mark.parametrize(
+    ("form", "how"), [("ddp", "asynchronous"), ("fsdp", "asynchronous"), ("fsdp", "nodes' disks first")]
+)
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path, form: str, how: str) -> None:
+    story(tmp_path, form, how, kills=2, seed=0)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("form", "asynchronous"), [("ddp", True), ("fsdp", True), ("fsdp", False)])
-def test_fifty_kills_at_random_moments_leave_no_trace(tmp_path: Path, form: str, asynchronous: bool) -> None:
-    inside = story(tmp_path, form, asynchronous=asynchronous, kills=50, seed=1)
-    print(f"{form}, {'asynchronous' if asynchronous else 'synchronous'}: {inside} of 50 kills were inside a save")
+@pytest.mark.parametrize(
+    ("form", "how"),
+    [
+        ("ddp", "asynchronous"),
+        ("fsdp", "asynchronous"),
+        ("fsdp", "synchronous"),
+        ("ddp", "nodes' disks first"),
+        ("fsdp", "nodes' disks first"),
+    ],
+)
+def test_fifty_kills_at_random_moments_leave_no_trace(tmp_path: Path, form: str, how: str) -> None:
+    inside = story(tmp_path, form, how, kills=50, seed=1)
+    print(f"{form}, {how}: {inside} of 50 kills were inside a save")
     assert inside >= 10
