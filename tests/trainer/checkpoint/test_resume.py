@@ -310,6 +310,24 @@ def test_where_what_fits_is_loaded_an_optimizer_can_go_on(tmp_path: Path, kind: 
         made(5, kind, strict=True)[0].resume()
 
 
+def weights_of_a_file(rank: int, folder: Path) -> str:
+    """What is said where the file is there on all nodes, and damaged on that of rank 1."""
+    file = folder / f"model-{rank}.pt"
+    torch.save({"weight": torch.ones(4)}, file)
+    if rank == 1:
+        file.write_bytes(b"damaged")
+    with pytest.raises(CheckpointError) as caught:
+        resumed(folder / "run", resume=ResumeConfig(from_=str(file)))
+    return caught.value.message
+
+
+@pytest.mark.slow
+def test_a_file_that_one_rank_cannot_read_lets_no_other_rank_wait(tmp_path: Path) -> None:
+    first, second = run(weights_of_a_file, 2, tmp_path)
+    assert second.startswith(f"cannot read weights from {tmp_path}/model-1.pt: ")
+    assert first.startswith(f"{tmp_path}/model-0.pt could not be read by rank 1: CheckpointError: cannot read weights")
+
+
 def own_state(rank: int, folder: Path, parts: tuple[str, ...]) -> int | str:
     """Save or load a part that each rank has for itself."""
     counter = Counter(10 + rank)

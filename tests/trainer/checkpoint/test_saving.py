@@ -247,6 +247,24 @@ def test_a_state_that_could_not_be_loaded_again_is_an_error_at_the_first_save(tm
         checkpoints.save(1)
 
 
+def save_what_cannot_be(rank: int, folder: Path) -> str:  # noqa: ARG001
+    checkpoints, _ = tracked(folder)
+    checkpoints.track(extra=Unsafe())
+    with pytest.raises(CheckpointError) as caught:
+        checkpoints.save(1)
+    return caught.value.message
+
+
+@pytest.mark.slow
+def test_a_state_that_rank_0_cannot_save_lets_no_other_rank_wait(tmp_path: Path) -> None:
+    """It alone packs what is the same on all of them."""
+    first, second = run(save_what_cannot_be, 2, tmp_path)
+    assert first.startswith("the state of 'extra' could not be loaded again")
+    assert second.startswith(
+        "the state after step 1 could not be taken by rank 0: CheckpointError: the state of 'extra'"
+    )
+
+
 def test_an_optimizer_whose_model_is_not_tracked_is_refused(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)
     with pytest.raises(CheckpointError, match="'optimizer' has parameters of no tracked module"):

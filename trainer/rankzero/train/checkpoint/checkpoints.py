@@ -226,7 +226,8 @@ class Checkpoints:
 
     def _begin(self, step: int, metric: float | None, began: float, *, in_background: bool) -> None:
         loop, writers = self._peers("loop"), self._peers("writers")
-        capture = self.tracked.capture(step, is_first=loop.is_first)
+        with loop.all_or_none(f"the state after step {step} could not be taken"):
+            capture = self.tracked.capture(step, is_first=loop.is_first)
         self._plan = plan.agreed(self._plan, capture.entries, capture.stable, self.layout.folder, loop)
         save = Save(step, capture, self._plan, self._settings, metric, began)
         if in_background:

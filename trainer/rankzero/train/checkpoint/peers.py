@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -11,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from rankzero import contract
+from rankzero.errors import CheckpointError
 
 T = TypeVar("T")
 
@@ -40,6 +43,22 @@ class Peers:
     def is_first(self) -> bool:
         """True on rank 0 only."""
         return self.rank == 0
+
+    @contextmanager
+    def all_or_none(self, problem: str) -> Iterator[None]:
+        """The body, in which ranks talk to nobody. Where one fails in it, all others raise :class:`CheckpointError`.
+
+        Otherwise they would wait for that one in their next exchange.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self.any(True):
+                self.share(f"{type(error).__name__}: {error}")
+            raise
+        if self.any(False):
+            rank, said = next((rank, said) for rank, said in enumerate(self.share("")) if said)
+            raise CheckpointError(f"{problem} by rank {rank}: {said}")
 
     def broadcast(self, value: T, source: int = 0) -> T:
         """The value of one rank, on every rank."""

@@ -36,7 +36,8 @@ def load(module: nn.Module, path: Path, *, strict: bool, peers: Peers) -> list[s
     """
     wanted = get_model_state_dict(module)
     known = dict.fromkeys(chain.from_iterable(peers.share(list(wanted))))  # a pipeline's stages have each a part
-    found = _fitted(_read(path), known)
+    with peers.all_or_none(f"{path} could not be read"):
+        found = _fitted(_read(path), known)
     missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - known.keys())
     shapes = [name for name in found.keys() & wanted.keys() if _shape(found[name]) != _shape(wanted[name])]
     problems = [f"{name} is missing" for name in missing] + [f"{name} is not in the model" for name in extra]
