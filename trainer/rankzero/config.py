@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
-from rankzero import contract
+from rankzero import contract, objects
 from rankzero.errors import ConfigError
 from rankzero.fields import bounded
 from rankzero.parallel_config import ParallelConfig
@@ -187,6 +187,11 @@ class CheckpointConfig:
         doc="Folder on a fast disk of each node, where checkpoints are written first, and copied from beside the "
         "training; empty: none. The chart's checkpoints.local sets it.",
     )
+    mirror: str = bounded(
+        "",
+        doc="Object storage that finished checkpoints are copied to beside the training, e.g. "
+        "`s3://bucket/checkpoints`; empty: none. A run whose own folder has none goes on from there.",
+    )
     keep: int = bounded(3, minimum=1, doc="Checkpoints kept; the newest complete one is never deleted.")
     keep_every: int = bounded(0, minimum=0, doc="Checkpoints of multiples of so many steps stay as well; 0: none.")
     best: Literal["none", "lowest", "highest"] = bounded(
@@ -194,12 +199,14 @@ class CheckpointConfig:
     )
 
     def __post_init__(self) -> None:
-        """Raises :class:`ConfigError` where no checkpoint would ever be due, or the local folder is not a full path."""
+        """Raises :class:`ConfigError` where no checkpoint would ever be due, or a place is none that it can be."""
         if self.local_path and not Path(self.local_path).is_absolute():
             raise ConfigError(
                 f"train.checkpoint.localPath is {self.local_path}, which depends on where a rank was started",
                 hint="a full path, such as /local-checkpoints, or an empty text",
             )
+        if self.mirror:
+            objects.check_checkpoint_url(self.mirror, "train.checkpoint.mirror")
         if self.interval == "fixed" and not self.every_steps and not self.every_minutes:
             raise ConfigError(
                 "train.checkpoint.everySteps and everyMinutes are both 0, so no checkpoint would be written",
@@ -215,7 +222,8 @@ class ResumeConfig:
         "auto",
         non_empty=True,
         doc="auto: the newest good checkpoint of this run, if there is one. none: no checkpoint. Or a path: the folder "
-        "of a checkpoint or of a run, or a .safetensors, .pt, .pth or .bin file of weights.",
+        "of a checkpoint or of a run, also its URL in object storage, or a .safetensors, .pt, .pth or .bin file of "
+        "weights.",
     )
     parts: tuple[str, ...] = bounded(
         (),
@@ -223,6 +231,11 @@ class ResumeConfig:
         "step; empty means all. Without step the count begins at 0.",
     )
     strict: bool = bounded(True, doc="Refuse what does not fit exactly; false loads what fits, and says what does not.")
+
+    def __post_init__(self) -> None:
+        """Raises :class:`ConfigError` for a URL that names no checkpoints."""
+        if objects.is_url(self.from_):
+            objects.check_checkpoint_url(self.from_, "train.resume.from")
 
 
 @dataclass(frozen=True)

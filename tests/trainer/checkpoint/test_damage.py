@@ -166,7 +166,7 @@ def test_a_step_that_is_saved_again_replaces_the_one_before(tmp_path: Path) -> N
 def test_a_large_file_is_summed_in_blocks_and_the_damaged_one_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rankzero.train.checkpoint.manifest.BLOCK", 1000)
+    monkeypatch.setattr("rankzero.sums.BLOCK", 1000)
     checkpoints, model = tracked(tmp_path, size=2000)
     model.value = 3
     checkpoints.save(1)

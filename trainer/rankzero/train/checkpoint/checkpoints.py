@@ -18,13 +18,14 @@ from rankzero.heartbeat import Phase
 from rankzero.train.checkpoint import load, manifest, plan, source, space, weights
 from rankzero.train.checkpoint.background import Background, give_way
 from rankzero.train.checkpoint.interval import Interval
-from rankzero.train.checkpoint.layout import Layout, step_of
+from rankzero.train.checkpoint.layout import Layout
 from rankzero.train.checkpoint.load import Loader
+from rankzero.train.checkpoint.mirror import Mirror
 from rankzero.train.checkpoint.nearby import Nearby
 from rankzero.train.checkpoint.node import Node
 from rankzero.train.checkpoint.peers import Peers
 from rankzero.train.checkpoint.plan import Plan
-from rankzero.train.checkpoint.retention import kept
+from rankzero.train.checkpoint.retention import clean
 from rankzero.train.checkpoint.staging import Staging
 from rankzero.train.checkpoint.tier import Tier
 from rankzero.train.checkpoint.tracked import STEP, Tracked
@@ -74,6 +75,7 @@ class Checkpoints:
         self._settings = settings
         self._peers_of: dict[str, Peers] = {}
         self._tier: Tier | None = None
+        self._mirror: Mirror | None = None
         self._is_leaving = False
         self._plan: Plan | None = None
         self._staging = Staging()
@@ -107,10 +109,14 @@ class Checkpoints:
             self.close()
         elif issubclass(kind, SystemExit):  # it may be in a hurry
             self._settle(*self._known(self._background.wait(), wait=True))
+            if self._mirror:
+                self._mirror.leave()
         else:  # which other ranks may not share, nor wait for
             self._background.join(FINISH_WITHIN)
             if self._tier:
                 self._tier.copies.give_up(FINISH_WITHIN)
+            if self._mirror:
+                self._mirror.leave()
             with suppress(Exception):  # the script's own error is the one to be told
                 self._settle(*self._known(self._background.poll()))
 
@@ -143,7 +149,8 @@ class Checkpoints:
         parts = self._parts()
         tier = self._tier
         nearby = Nearby(tier.node, peers, lambda folder: load.ranges(folder, self.tracked)) if tier else None
-        path = source.chosen(self._resume, self.layout, peers, nearby)
+        mirror = self._mirror
+        path = source.chosen(self._resume, self.layout, peers, nearby, mirror.url if mirror else "")
         step = 0
         if path is not None and weights.is_weights(path):
             self._load_weights(path)
@@ -160,8 +167,9 @@ class Checkpoints:
             if is_own:
                 self._last_size = manifest.size(path)
                 heartbeat.current().saved(step)
-            if tier and on_node:
-                tier.catch_up(step, time.monotonic(), peers)
+            is_on_its_way = tier is not None and on_node and tier.catch_up(step, time.monotonic(), peers)
+            if mirror and is_own and not is_on_its_way:
+                mirror.offer(step)
         self._interval = Interval(self.config, peers, step)
         return step
 
@@ -219,6 +227,8 @@ class Checkpoints:
             self._background.join()
             if self._tier:
                 self._tier.close(self._peers("loop"))
+            if self._mirror:
+                self._mirror.finish()
 
     def verify(self, path: Path) -> str:
         """Why a checkpoint cannot be trusted; an empty text where it can. Any rank."""
@@ -241,8 +251,12 @@ class Checkpoints:
                 self._staging.finish()
                 give_way()
             if self._tier:
-                return self._tier.write(save, copies, self._last_size, writers)
-            return write(save, copies, self.layout, self._last_size, writers)
+                outcome = self._tier.write(save, copies, self._last_size, writers)
+            else:
+                outcome = write(save, copies, self.layout, self._last_size, writers)
+            if self._mirror and not outcome.problem and not outcome.on_nodes_only:
+                self._mirror.offer(step)
+            return outcome
 
         def afterwards(outcome: Outcome) -> None:
             if writers.is_first and not outcome.problem and not outcome.on_nodes_only:
@@ -290,26 +304,15 @@ class Checkpoints:
         )
 
     def _copied(self, outcome: Outcome) -> None:
-        """Rank 0, when a copy is durable: deleting can wait where a process is being stopped."""
-        if not self._is_leaving:
+        """Every rank, when a copy is durable: deleting can wait where a process is being stopped."""
+        if self._mirror:
+            self._mirror.offer(outcome.step)
+        if self._peers("loop").is_first and not self._is_leaving:
             self._clean(outcome.step)
 
     def _clean(self, saved: int) -> None:
         """Delete what need not stay. Rank 0, when ``saved`` is durable and nothing is being written."""
-        paths = {step_of(path): path for path in self.layout.finished()}
-        stay = kept(
-            paths,
-            saved,
-            last=self.config.keep,
-            every=self.config.keep_every,
-            best=self.config.best,
-            metrics=_metrics(paths) if self.config.best != "none" else None,
-        )
-        for path in [*self.layout.leftovers(), *(path for step, path in paths.items() if step not in stay)]:
-            try:
-                self.layout.remove(path)
-            except OSError as error:  # no reason to end a run whose checkpoint is safe
-                print(f"checkpoint {path.name} could not be removed: {error.strerror or error}", flush=True)
+        clean(self.layout, self.config, saved, self._mirror.held if self._mirror else ())
         try:
             if text := self._alert.text(self.layout.folder):
                 print(f"warning: {text}", flush=True)
@@ -336,22 +339,13 @@ class Checkpoints:
             print(f"loaded the weights of {name} from {path}", *left_out, sep="\n  ", flush=True)
 
     def _peers(self, use: str) -> Peers:
-        """Two groups, since the loop and the writers talk at the same time. All ranks make them at the same call."""
+        """Two groups, since the loop and the writers talk at the same time, and one for each that copies. All ranks
+        make them at the same call."""
         if not self._peers_of:
             self._peers_of = {"loop": Peers(), "writers": Peers()}
             if self.config.local_path and not self._off:
                 node = Node.meet(Path(self.config.local_path), self.layout, self._peers_of["loop"])
                 self._tier = Tier(node, self.layout, Peers(), self._copied) if node else None
+            if self.config.mirror and not self._off:
+                self._mirror = Mirror(self.config, self.layout, Peers())
         return self._peers_of[use]
-
-
-def _metrics(paths: dict[int, Path]) -> dict[int, float]:
-    found = {}
-    for step, path in paths.items():
-        try:
-            metric = manifest.read(path).get("metric")
-        except (OSError, ValueError, AttributeError):  # a damaged one is the best of nothing
-            continue
-        if isinstance(metric, int | float):
-            found[step] = float(metric)
-    return found

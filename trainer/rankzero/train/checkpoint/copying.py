@@ -34,7 +34,7 @@ class Copies:
     def __init__(
         self, local: Layout, shared: Layout, peers: Peers, afterwards: Callable[[Outcome], None] | None = None
     ) -> None:
-        """``afterwards`` is called on rank 0 for each that is durable, before the next one begins."""
+        """``afterwards`` is called on every rank for each that is durable, before the next one begins."""
         self._local, self._shared, self._peers, self._afterwards = local, shared, peers, afterwards
         self._thread: threading.Thread | None = None
         self._outcomes: queue.SimpleQueue[Outcome | Exception] = queue.SimpleQueue()
@@ -107,7 +107,7 @@ class Copies:
                 outcome = self._copy(step)
                 if outcome.problem != GIVEN_UP:
                     self._outcomes.put(outcome)
-                if self._peers.is_first and not outcome.problem and self._afterwards:
+                if not outcome.problem and self._afterwards:
                     self._afterwards(outcome)
                 step = self._peers.broadcast(self._take_next() if self._peers.is_first else 0)
         except Exception as error:
@@ -117,27 +117,16 @@ class Copies:
         peers, source, target = self._peers, self._local.path(step), self._shared.unfinished(step)
         problem = peers.broadcast(begun(self._shared, step, manifest.size(source)) if peers.is_first else "")
         if not problem:
-            files, there, problem = self._look(source)
-            offers = peers.share((there, problem))
-            mine = shared_out(files, [names for names, _ in offers])[peers.rank]
-            problem = _first(problem for _, problem in offers)
+            files, mine, problem = share_of(source, peers)
         if not problem:
-            problem = _first(peers.share(self._copy_files(source, target, files, mine, step)))
+            problem = first(peers.share(self._copy_files(source, target, files, mine, step)))
             if not problem and peers.is_first:
-                problem = self._publish(step, files)
+                problem = self._complete(source, step, files)
         if peers.is_first and problem:
             shutil.rmtree(target, ignore_errors=True)
         seconds = time.monotonic() - self._begun.pop(step, time.monotonic())
         outcome = Outcome(step, problem, seconds=seconds, size=manifest.size(source))
         return peers.broadcast(outcome)
-
-    def _look(self, source: Path) -> tuple[Files, set[str], str]:
-        """The checkpoint's files, which of them are here, and why there is nothing to copy."""
-        try:
-            files: Files = manifest.read(source)["files"]
-        except (OSError, ValueError) as error:
-            return {}, set(), f"rank {self._peers.rank}: {error}"
-        return files, {name for name in files if (source / name).exists()}, ""
 
     def _copy_files(self, source: Path, target: Path, files: Files, mine: list[str], step: int) -> str:
         try:
@@ -150,17 +139,42 @@ class Copies:
             return f"rank {self._peers.rank}: {error}"
         return ""
 
-    def _publish(self, step: int, files: Files) -> str:
-        source, target = self._local.path(step), self._shared.unfinished(step)
+    def _complete(self, source: Path, step: int, files: Files) -> str:
         try:
-            for name, file in files.items():
-                if not (target / name).exists() or (target / name).stat().st_size != file["size"]:
-                    return f"rank 0 does not see {name}, which another rank has copied; is the folder shared?"
-            write_bytes(target / contract.MANIFEST_FILE, (source / contract.MANIFEST_FILE).read_bytes())
-            self._shared.publish(step)
+            text = (source / contract.MANIFEST_FILE).read_bytes()
         except OSError as error:
-            return explained(error, target)
-        return ""
+            return explained(error, source)
+        return completed(self._shared, step, files, text)
+
+
+def completed(layout: Layout, step: int, files: Files, text: bytes) -> str:
+    """Rank 0, when all ``files`` have been copied: add the manifest and make it a checkpoint; why not, if not."""
+    target = layout.unfinished(step)
+    try:
+        for name, file in files.items():
+            if not (target / name).exists() or (target / name).stat().st_size != file["size"]:
+                return f"rank 0 does not see {name}, which another rank has copied; is the folder shared?"
+        write_bytes(target / contract.MANIFEST_FILE, text)
+        layout.publish(step)
+    except OSError as error:
+        return explained(error, target)
+    return ""
+
+
+def share_of(source: Path, peers: Peers) -> tuple[Files, list[str], str]:
+    """All files of a checkpoint, those that this rank copies, and why there is nothing to copy. Every rank calls it."""
+    files: Files = {}
+    problem = ""
+    try:
+        files = manifest.read(source)["files"]
+    except (OSError, ValueError) as error:
+        problem = f"rank {peers.rank}: {error}"
+    offers = peers.share(({name for name in files if (source / name).exists()}, problem))
+    there = [names for names, _ in offers]
+    problem = first(problem for _, problem in offers)
+    if not problem and (lost := files.keys() - set().union(*there)):
+        problem = f"{min(lost)} is missing"
+    return files, shared_out(files, there)[peers.rank], problem
 
 
 def shared_out(files: Files, there: list[set[str]]) -> list[list[str]]:
@@ -175,7 +189,8 @@ def shared_out(files: Files, there: list[set[str]]) -> list[list[str]]:
     return shares
 
 
-def _first(problems: Iterable[str]) -> str:
+def first(problems: Iterable[str]) -> str:
+    """The first of several ranks' problems; empty where none has one."""
     return next(filter(None, problems), "")
 
 

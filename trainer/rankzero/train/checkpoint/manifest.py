@@ -17,12 +17,11 @@ from typing import Any
 import torch
 
 import rankzero
-from rankzero import contract
+from rankzero import contract, sums
 from rankzero.files import finite, read_json, write_json
 
 FORMAT = 2
 """Of the files beside the manifest. 1 was one torch.save file for everything."""
-BLOCK = 64 * 2**20
 PIECE = 2**20
 """Bytes that are read at a time: memory stays small, and zlib sums them without the interpreter's lock."""
 THREADS = 8
@@ -31,40 +30,14 @@ Files = dict[str, dict[str, Any]]
 """By name: ``size`` in bytes, and ``crc32`` of each block as eight hexadecimal digits."""
 
 
-class Sums:
-    """Size and checksums of a file while it is written, the same as :func:`describe` finds them in it."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._blocks: list[str] = []
-        self._sum = 0
-
-    def add(self, data: memoryview) -> None:
-        """Bytes that come next."""
-        while data:
-            part = data[: BLOCK - self.size % BLOCK]
-            self._sum = zlib.crc32(part, self._sum)
-            self.size += len(part)
-            if self.size % BLOCK == 0:
-                self._blocks.append(f"{self._sum:08x}")
-                self._sum = 0
-            data = data[len(part) :]
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
-        rest = [f"{self._sum:08x}"] if self.size % BLOCK or not self.size else []
-        return {"size": self.size, "crc32": self._blocks + rest}
-
-
 def describe(folder: Path, names: Iterable[str]) -> Files:
     """Sizes and checksums of files in ``folder`` as they are now. Raises OSError."""
     return {name: {"size": (folder / name).stat().st_size, "crc32": checksums(folder / name)} for name in sorted(names)}
 
 
 def checksums(path: Path) -> list[str]:
-    """CRC-32 of each :data:`BLOCK` of a file; an empty file has one. Raises OSError."""
-    blocks = max(1, -(-path.stat().st_size // BLOCK))
+    """CRC-32 of each :data:`rankzero.sums.BLOCK` of a file; an empty file has one. Raises OSError."""
+    blocks = max(1, -(-path.stat().st_size // sums.BLOCK))
     if blocks == 1:
         return [_checksum(path, 0)]
     with ThreadPoolExecutor(min(THREADS, blocks)) as pool:
@@ -134,14 +107,14 @@ def mismatch(folder: Path, files: Files, rank: int, world_size: int) -> str:
     for name in sorted(files)[rank::world_size]:
         for number, (found_sum, sum_) in enumerate(zip(checksums(folder / name), files[name]["crc32"], strict=True)):
             if found_sum != sum_:
-                return f"{name} does not match its checksum (bytes from {number * BLOCK})"
+                return f"{name} does not match its checksum (bytes from {number * sums.BLOCK})"
     return ""
 
 
 def _checksum(path: Path, number: int) -> str:
     total = 0
     with path.open("rb", buffering=0) as file:
-        offset, end = number * BLOCK, (number + 1) * BLOCK
+        offset, end = number * sums.BLOCK, (number + 1) * sums.BLOCK
         while offset < end and (piece := os.pread(file.fileno(), min(PIECE, end - offset), offset)):
             total = zlib.crc32(piece, total)
             offset += len(piece)

@@ -59,7 +59,7 @@ class Node:
         return node
 
 
-def _owner() -> str:
+def owner() -> str:
     """Whose folders are whose, below a path that several runs may share; empty where no launcher says so."""
     names = (contract.ENV_NAMESPACE, contract.ENV_RUN_NAME, contract.ENV_RUN_ID)
     parts = [os.environ.get(name, "") for name in names]
@@ -71,7 +71,7 @@ def _name(shared: Layout) -> tuple[str, str]:
     try:
         known = read_json(file, damaged_is_absent=True)
         if known is None:
-            known = {"folder": f"{_owner()}{secrets.token_hex(8)}"}
+            known = {"folder": f"{owner()}{secrets.token_hex(8)}"}
             write_json(file, known)
         return str(known["folder"]), ""
     except OSError as error:
@@ -103,7 +103,7 @@ def _refuse(root: Path, problem: str, peers: Peers) -> None:
 
 def _remove_former(root: Path, name: str) -> None:
     """Folders of earlier runs of this very name, whose own state is gone."""
-    if owner := _owner():
-        for folder in root.glob(f"{owner}*"):
+    if prefix := owner():
+        for folder in root.glob(f"{prefix}*"):
             if folder.name != name:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rankzero import contract
+from rankzero import contract, objects
 from rankzero.config import ResumeConfig
 from rankzero.errors import CheckpointError, ConfigError
-from rankzero.train.checkpoint import manifest
+from rankzero.train.checkpoint import fetching, manifest
 from rankzero.train.checkpoint.layout import NAME, Layout, step_of
 from rankzero.train.checkpoint.nearby import Nearby
 from rankzero.train.checkpoint.peers import Peers
@@ -17,39 +17,52 @@ from rankzero.train.checkpoint.weights import is_weights
 KEY = "train.resume.from"
 
 
-def chosen(config: ResumeConfig, layout: Layout, peers: Peers, nearby: Nearby | None = None) -> Path | None:
+def chosen(
+    config: ResumeConfig, layout: Layout, peers: Peers, nearby: Nearby | None = None, mirror: str = ""
+) -> Path | None:
     """The checkpoint, or file of weights, to load; None for a run from its beginning. Every rank calls it.
 
-    ``auto`` is the newest good one of the run itself. A path, and ``none``, say where a run begins: where it has
-    checkpoints of its own, later attempts go on from those. Raises :class:`ConfigError` on all ranks, and
-    :class:`CheckpointError` where the run has checkpoints and none is good: beginning anew would replace what a volume
-    may only be unable to read now, so ``none`` has to say it.
+    ``auto`` is the newest good one of the run itself; where its folder has none, of its copies at the URL ``mirror``.
+    A path, a URL, and ``none``, say where a run begins: where it has checkpoints of its own, later attempts go on from
+    those. Raises :class:`ConfigError` on all ranks, and :class:`CheckpointError` where the run has checkpoints and none
+    is good: beginning anew would replace what a volume may only be unable to read now, so ``none`` has to say it.
     """
     if peers.is_first:
         layout.restore()
     own = newest_good(layout, peers, nearby)
     if own is None and config.from_ != "none":
-        _refuse_to_replace(layout, peers)
+        _refuse_to_replace(layout, peers, mirror)
+        own = fetching.own(mirror, layout, peers) if mirror else None
     if config.from_ == "auto" or (own is not None and _later_attempt()):
         return own
     if config.from_ == "none":
-        if own is not None:
+        found: Path | str | None = own
+        if own is None and mirror:
+            found = next((f"{mirror}/{name}" for name in fetching.names(mirror, peers, make=True)), None)
+        if found is not None:
             raise ConfigError(
-                f"{KEY} is none, but this run has checkpoints ({own}), and its next one would replace them",
+                f"{KEY} is none, but this run has checkpoints ({found}), and its next one would replace them",
                 hint=f"set {KEY} to auto to go on from there, or start another run",
             )
         return None
     if own is not None:  # as when torchrun starts the script again
         return own
+    if objects.is_url(config.from_):
+        return fetching.other(config.from_, KEY, layout, peers)
     return _of_path(Path(config.from_), peers)
 
 
-def _refuse_to_replace(layout: Layout, peers: Peers) -> None:
+def _refuse_to_replace(layout: Layout, peers: Peers, mirror: str) -> None:
     if found := peers.broadcast(layout.finished() if peers.is_first else []):
         names = ", ".join(path.name for path in found)
         raise CheckpointError(
             f"none of the run's checkpoints in {layout.folder} can be trusted: {names}",
-            hint=f"if the volume failed, start again when it is mended; {KEY}: none begins anew and replaces them",
+            hint="if the volume failed, start again when it is mended; "
+            + (
+                f"where they are moved away, {mirror} is looked at"
+                if mirror
+                else f"{KEY}: none begins anew and replaces them"
+            ),
         )
 
 
@@ -103,8 +116,8 @@ def _of_path(path: Path, peers: Peers) -> Path:
     if told := next(filter(None, peers.share(problem)), ""):
         raise ConfigError(
             f"{KEY} is {path}, which is no checkpoint to trust: {told}",
-            hint="allowed: auto, none, the folder of a checkpoint (with its MANIFEST.json), that of a run, or a "
-            ".safetensors, .pt, .pth or .bin file of weights; every rank must see it",
+            hint="allowed: auto, none, the folder of a checkpoint (with its MANIFEST.json), that of a run, the URL of "
+            "such a folder, or a .safetensors, .pt, .pth or .bin file of weights; every rank must see it",
         )
     return path
 

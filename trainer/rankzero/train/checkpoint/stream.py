@@ -20,7 +20,8 @@ from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 
-from rankzero.train.checkpoint.manifest import Files, Sums
+from rankzero.sums import Sums
+from rankzero.train.checkpoint.manifest import Files
 
 PIECE = 16 * 2**20
 """Bytes that are collected and written at once: the memory that writing takes."""

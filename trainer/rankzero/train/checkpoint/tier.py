@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rankzero import contract
 from rankzero.files import write_bytes
-from rankzero.train.checkpoint.copying import Copies
+from rankzero.train.checkpoint.copying import Copies, first
 from rankzero.train.checkpoint.layout import Layout, step_of
 from rankzero.train.checkpoint.node import Node
 from rankzero.train.checkpoint.peers import Peers
@@ -63,11 +63,12 @@ class Tier:
         self.copies.join()
         return write(save, copies, self._shared, last_size, peers)
 
-    def catch_up(self, step: int, begun: float, peers: Peers) -> None:
-        """Copy what a run goes on from, where it is on the nodes only. Every rank calls it."""
+    def catch_up(self, step: int, begun: float, peers: Peers) -> bool:
+        """Copy what a run goes on from, where it is on the nodes only, which is the answer. Every rank calls it."""
         missing = peers.broadcast(peers.is_first and not self._shared.path(step).exists())
         if missing:
             self.copies.offer(step, begun, peers)
+        return missing
 
     def close(self, peers: Peers) -> None:
         """After a good end, leave nothing on the nodes if the shared folder has the newest. Every rank calls it."""
@@ -77,7 +78,7 @@ class Tier:
 
     def _write_on_nodes(self, save: Save, copies: Mapping[str, Any], peers: Peers) -> Outcome:
         folder = self.node.layout.unfinished(save.step)
-        if problem := _first(peers.share(self._begin(save.step))):
+        if problem := first(peers.share(self._begin(save.step))):
             return Outcome(save.step, problem)
         writer = Writer(folder)
         writer.set_up_storage_writer(peers.is_first, rank=peers.rank, use_collectives=True)
@@ -88,7 +89,7 @@ class Tier:
             outcome = complete(save, parts, writer, folder, None)
             outcome, small = _with_small_files(outcome, folder)
         outcome, small = peers.broadcast((outcome, small))
-        if not outcome.problem and (problem := _first(peers.share(self._publish(save.step, small, peers)))):
+        if not outcome.problem and (problem := first(peers.share(self._publish(save.step, small, peers)))):
             outcome = Outcome(save.step, problem)
         if outcome.problem and self.node.is_first:
             shutil.rmtree(folder, ignore_errors=True)
@@ -139,7 +140,3 @@ def _with_small_files(outcome: Outcome, folder: Path) -> tuple[Outcome, dict[str
         return outcome, {name: (folder / name).read_bytes() for name in SMALL_FILES}
     except OSError as error:
         return Outcome(outcome.step, explained(error, folder)), {}
-
-
-def _first(problems: Iterable[str]) -> str:
-    return next(filter(None, problems), "")

@@ -1,10 +1,4 @@
-"""Where shards are: a folder (PVC, NFS, hostPath), an object store, or whatever else fsspec knows.
-
-``s3://``, ``gs://`` and ``az://`` are served by obstore, which takes address and credentials from the environment
-variables that the chart's `objectStorage` sets (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, ...). Its own calls
-are used, not those that it offers to fsspec: behind fsspec one process in six aborted at its end (obstore 0.12.1), and
-a rank that does so has failed.
-"""
+"""Where shards are: a folder (PVC, NFS, hostPath), an object store, or whatever else fsspec knows."""
 
 from __future__ import annotations
 
@@ -14,16 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rankzero import objects
 from rankzero.errors import ConfigError, DataError
 from rankzero.files import write_bytes
 
-BY_OBSTORE = ("s3", "s3a", "gs", "az", "abfs")
 FORK_SAFE = ("memory",)
 """Protocols of fsspec whose file systems have no threads that a fork would lose."""
-CREDENTIALS = (
-    "check address and credentials: objectStorage.endpoint, .region and .secret in the chart's values, "
-    "AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY elsewhere"
-)
 
 
 class Source:
@@ -38,7 +28,9 @@ class Source:
         if self.protocol == "file":
             self.folder = Path(rest if separator else url)
         else:
-            self._files = (_ObjectStore if self.protocol in BY_OBSTORE else _FileSystem)(self.url, self.protocol)
+            self._files = (_ObjectStore if self.protocol in objects.BY_OBSTORE else _FileSystem)(
+                self.url, self.protocol
+            )
         self._process = os.getpid()
 
     def path(self, name: str) -> str:
@@ -79,10 +71,12 @@ class Source:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileNotFoundError(f"{self.path(name)}: no such file") from error
         except Exception as error:  # each object store has exceptions of its own
-            said = f"{type(error).__name__}: " + " ".join(str(error).split())[:400]
+            said = objects.said(error)
             if self.folder is not None and isinstance(error, OSError) and error.strerror:
                 said = error.strerror
-            where = CREDENTIALS if self.folder is None else "check the volume, its free space and its permissions"
+            where = (
+                objects.CREDENTIALS if self.folder is None else "check the volume, its free space and its permissions"
+            )
             raise DataError(f"cannot use {self.path(name)}: {said}", hint=where) from error
 
     def _read_apart(self, name: str) -> bytes:
@@ -131,15 +125,7 @@ class _ObjectStore:
     """One of obstore's."""
 
     def __init__(self, url: str, _: str) -> None:
-        try:
-            from obstore.store import from_url
-        except ImportError as error:
-            raise ConfigError(f"{url} needs the package {error.name}", hint="pip install 'rankzero[train]'") from error
-        plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-        try:
-            self._store: Any = from_url(url, client_options={"allow_http": True} if plain else None)
-        except Exception as error:  # obstore's own kinds
-            raise ConfigError(f"{url}: {error}", hint="a URL such as s3://bucket/folder") from error
+        self._store: Any = objects.opened(url)
 
     def read(self, name: str) -> bytes:
         return bytes(self._store.get(name).bytes())
