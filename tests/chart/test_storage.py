@@ -280,11 +280,21 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
     ),
     *(
         (
-            {f"objectStorage.{key}": url},
-            f"objectStorage.{key} holds a user name, password or key, which everybody who may read the release would "
-            "see: put them into a Secret and name that in objectStorage.secret",
+            {key: url},
+            f"{key} holds a user name, password or key, which everybody who may read the release would see: put them "
+            "into a Secret and name that in objectStorage.secret",
         )
-        for key, url in (("endpoint", "https://me:word@s3.example.com"), ("url", "s3://AKIA:word@bucket/team"))
+        for key, url in (
+            ("objectStorage.endpoint", "https://me:word@s3.example.com"),
+            ("objectStorage.url", "s3://AKIA:word@bucket/team"),
+            ("train.checkpoint.mirror", "s3://AKIA:word@bucket/team"),
+            ("train.resume.from", "az://container/team?sv=1&sig=word"),
+        )
+    ),
+    (
+        {"train.checkpoint.mirror": "/checkpoints"},
+        "train.checkpoint.mirror is /checkpoints, where no copies can be: set it to a bucket and a folder in it, e.g. "
+        "s3://bucket/checkpoints",
     ),
     (
         {"objectStorage.region": "eu-central-1", "network.env": {"AWS_REGION": "us-east-1"}},
@@ -295,6 +305,14 @@ RELATIONS: list[tuple[dict[str, Any], str]] = [
         "secretEnv.AWS_ACCESS_KEY_ID is set, as objectStorage sets it too: remove one of them",
     ),
 ]
+
+
+def test_copies_of_checkpoints_have_the_secret_without_any_dataset() -> None:
+    changes = {"train.checkpoint.mirror": "s3://bucket/checkpoints", "objectStorage.secret": "s3"}
+    manifests = render(minimal(changes))
+    assert environment(manifests).keys() >= {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+    settings = yaml.safe_load(only(manifests, "ConfigMap")["data"][contract.CONFIG_FILE])
+    assert settings["train"]["checkpoint"]["mirror"] == "s3://bucket/checkpoints"
 
 
 @pytest.mark.parametrize(("changes", "sentence"), RELATIONS, ids=lambda case: str(case)[:60])

@@ -132,10 +132,18 @@
 {{- $_ := set $names .name $key }}
 {{- end }}
 
+{{- $mirror := dig "checkpoint" "mirror" "" $.Values.train }}
+{{- $urls := dict "train.checkpoint.mirror" $mirror "train.resume.from" (dig "resume" "from" "" $.Values.train) }}
 {{- range $key := list "url" "endpoint" }}
-{{- if regexMatch "://[^/@]+@" (get $.Values.objectStorage $key) }}
-{{- $errors = append $errors (printf "objectStorage.%s holds a user name, password or key, which everybody who may read the release would see: put them into a Secret and name that in objectStorage.secret" $key) }}
+{{- $_ := set $urls (printf "objectStorage.%s" $key) (get $.Values.objectStorage $key) }}
 {{- end }}
+{{- range $key, $url := $urls }}
+{{- if regexMatch "://([^/@]+@|.*[?&]sig=)" $url }}
+{{- $errors = append $errors (printf "%s holds a user name, password or key, which everybody who may read the release would see: put them into a Secret and name that in objectStorage.secret" $key) }}
+{{- end }}
+{{- end }}
+{{- if and $mirror (not (regexMatch "^((s3|gs|az)://[^/]|file:///)" $mirror)) }}
+{{- $errors = append $errors (printf "train.checkpoint.mirror is %s, where no copies can be: set it to a bucket and a folder in it, e.g. s3://bucket/checkpoints" $mirror) }}
 {{- end }}
 {{- range $variable := include "rankzero.objectStorageEnv" $ | fromYamlArray }}
 {{- range $key, $given := dict "network.env" $.Values.network.env "secretEnv" $.Values.secretEnv }}
