@@ -109,7 +109,11 @@ def test_the_best_one_stays_in_the_store_too(volume: Path, store: Path, url: str
 def test_where_the_volume_is_lost_the_run_goes_on_from_the_newest_copy(
     volume: Path, url: str, tmp_path: Path, local: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = {"mirror": url, "local_path": str(tmp_path / "disk") if local else "", "asynchronous": local}
+    settings: dict[str, Any] = {
+        "mirror": url,
+        "local_path": str(tmp_path / "disk") if local else "",
+        "asynchronous": local,
+    }
     save_steps(volume, 1, 2, **settings)
     shutil.rmtree(volume)
     checkpoints, model = tracked(volume, **settings)
