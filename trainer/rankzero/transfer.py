@@ -45,17 +45,18 @@ class Transfers:
     def run(self, job: str, url: str, **arguments: Any) -> tuple[Any, str]:
         """What the function ``job`` of this module answers, or why it could not."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        try:
-            with self._lock:
-                if self._is_ended:
-                    return None, ENDED
-                self._process = process = subprocess.Popen(
-                    [sys.executable, "-m", __name__],
-                    env=environment,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
+        command = [sys.executable, "-m", __name__]
+        with self._lock:
+            if self._is_ended:
+                return None, ENDED
+            try:
+                process = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
                 )
+            except OSError as error:
+                return None, f"no process to do it: {error}"
+            self._process = process
+        try:
             with process:  # its standard input stays open as long as somebody waits for it
                 assert process.stdin is not None
                 assert process.stdout is not None
@@ -63,10 +64,8 @@ class Transfers:
                 process.stdin.flush()
                 answer = json.loads(process.stdout.read())
             return answer["answer"], answer["problem"]
-        except ValueError:  # no answer, or half of one
+        except (OSError, ValueError):  # no answer, or half of one
             return None, ENDED if self._is_ended else f"the process that does it ended with {process.wait()}"
-        except OSError as error:
-            return None, ENDED if self._is_ended else f"no process to do it: {error}"
 
     def end(self) -> None:
         """Come to an end at once."""

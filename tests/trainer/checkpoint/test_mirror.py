@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -277,13 +278,13 @@ def test_damage_in_the_runs_folder_never_gets_into_the_store(
     assert not (store / "step-0000000001" / contract.MANIFEST_FILE).exists()
 
 
-@pytest.mark.parametrize("ending", [SystemExit, ZeroDivisionError])
+@pytest.mark.parametrize("ending", [SystemExit(contract.EXIT_REQUEUE), ZeroDivisionError()])
 def test_a_process_that_is_stopped_or_fails_does_not_wait_for_the_store_and_the_next_attempt_copies_what_is_missing(
     volume: Path,
     store: Path,
     url: str,
     gate: Gate,
-    ending: type[BaseException],
+    ending: BaseException,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     checkpoints, model = tracked(volume, mirror=url)
@@ -295,7 +296,7 @@ def test_a_process_that_is_stopped_or_fails_does_not_wait_for_the_store_and_the_
             assert gate.begun.wait(120)
             raise ending
 
-    with pytest.raises(ending):
+    with pytest.raises(type(ending)):
         stopped(checkpoints)
     assert f"of step 1 is not in {url}/mnist yet: a later attempt copies it" in capsys.readouterr().out
     assert not list(store.glob("*/MANIFEST.json"))
@@ -305,6 +306,19 @@ def test_a_process_that_is_stopped_or_fails_does_not_wait_for_the_store_and_the_
     again.close()
     shutil.rmtree(volume)
     assert resumed(volume, mirror=url) == (1, 1.0)
+
+
+def test_a_script_that_ends_well_by_exit_has_its_last_copy(volume: Path, store: Path, url: str) -> None:
+    checkpoints, _ = tracked(volume, mirror=url)
+
+    def script() -> None:
+        with checkpoints:
+            checkpoints.save(1)
+            sys.exit()
+
+    with pytest.raises(SystemExit):
+        script()
+    assert (store / "step-0000000001" / contract.MANIFEST_FILE).exists()
 
 
 def test_the_end_of_a_run_waits_for_the_store_no_longer_than_it_says(

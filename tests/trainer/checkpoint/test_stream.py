@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rankzero import sums
 from rankzero.train.checkpoint import manifest, stream
 from rankzero.train.checkpoint.stream import SummedFile
 
@@ -19,7 +20,7 @@ PIECE = 64 * 2**10
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces and blocks of which a test can write several."""
     monkeypatch.setattr(stream, "PIECE", PIECE)
-    monkeypatch.setattr(manifest, "BLOCK", 3 * PIECE)
+    monkeypatch.setattr(sums, "BLOCK", 3 * PIECE)
 
 
 def written(path: Path, size: int) -> bytes:

@@ -110,7 +110,7 @@ class Checkpoints:
         elif issubclass(kind, SystemExit):  # it may be in a hurry
             self._settle(*self._known(self._background.wait(), wait=True))
             if self._mirror:
-                self._mirror.leave()
+                self._mirror.leave() if getattr(error, "code", None) else self._mirror.finish()
         else:  # which other ranks may not share, nor wait for
             self._background.join(FINISH_WITHIN)
             if self._tier:

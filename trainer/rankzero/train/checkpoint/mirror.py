@@ -65,9 +65,9 @@ class Mirror:
                 return
             self._last = step
             self._offered.put(step)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="checkpoint-mirror", daemon=True)
-            self._thread.start()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="checkpoint-mirror", daemon=True)
+                self._thread.start()
 
     def finish(self) -> None:
         """Wait until the last one is copied, for :data:`FINISH_WITHIN` seconds: the run has ended well."""
