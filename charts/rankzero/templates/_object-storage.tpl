@@ -1,6 +1,6 @@
 {{/*
-What scripts need to reach object storage: settings that clients of S3 read by these names, and where the data is. The
-library does not read them. Takes the chart's root context.
+What the library and scripts need to reach object storage: settings that clients of S3 read by these names, and where
+the data is. Takes the chart's root context.
 */}}
 {{- define "rankzero.objectStorageEnv" -}}
 {{- with .Values.objectStorage }}

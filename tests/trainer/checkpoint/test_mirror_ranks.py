@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rankzero.train.checkpoint import Checkpoints
 from rankzero.transfer import Transfers
 from tests.trainer.checkpoint.test_sharded import build, everything, steps
 from tests.trainer.ranks import run
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -105,3 +107,28 @@ def test_a_rank_that_cannot_fetch_makes_all_take_the_one_before(tmp_path: Path) 
 def resume_failing(rank: int, folder: Path) -> Any:
     """As :func:`train`, without training."""
     return train(rank, folder, "fsdp", failing=(1, "fetch"))
+
+
+def test_ranks_that_are_stopped_leave_no_thread_in_a_collective(tmp_path: Path) -> None:
+    assert run(stop, 2, tmp_path) == [False, False]
+    assert whole(tmp_path) == []
+
+
+def stop(rank: int, folder: Path) -> bool:
+    """Leave as at the end of a pod, while the store does not answer; whether the thread that copies is still there."""
+    real = Transfers.run
+
+    def held(transfers: Transfers, job: str, url: str, **arguments: Any) -> tuple[Any, str]:
+        if job == "upload" and rank == 1:  # the other one waits for it
+            until(lambda: transfers._is_ended, what="the end")
+        return real(transfers, job, url, **arguments)
+
+    checkpoints = Checkpoints(folder / "run", CheckpointConfig(mirror=f"file://{folder}/store"))
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit), checkpoints:
+        patch.setattr(Transfers, "run", held)
+        checkpoints.track(model=build("fsdp"))
+        checkpoints.save(1, wait=True)
+        sys.exit(contract.EXIT_REQUEUE)
+    assert checkpoints._mirror is not None
+    thread = checkpoints._mirror._thread
+    return thread is not None and thread.is_alive()
