@@ -42,12 +42,15 @@ def test_a_transfer_that_waits_is_ended_from_another_thread_and_there_are_no_mor
     assert transfers.run("look", url) == (None, ENDED)
 
 
-def test_it_ends_when_the_rank_is_gone(tmp_path: Path, endless: dict[str, Any]) -> None:
+@pytest.mark.parametrize("length", [None, 10, 0])
+def test_it_ends_when_the_rank_is_gone(tmp_path: Path, endless: dict[str, Any], length: int | None) -> None:
+    """Also before it has said all that is to be done."""
+    request = json.dumps({"job": "upload", "url": f"file://{tmp_path}/store", **endless}) + "\n"
     with subprocess.Popen(
         [sys.executable, "-m", transfer.__name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"job": "upload", "url": f"file://{tmp_path}/store", **endless}) + "\n")
+        process.stdin.write(request[:length])
         process.stdin.close()
         assert process.wait(60) == 1
 

@@ -197,7 +197,10 @@ def _end_with_parent() -> None:
 
 
 def _main() -> None:
-    request = json.loads(sys.stdin.readline())
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):  # the rank is gone already
+        os._exit(1)
+    request = json.loads(line)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     answer, problem = None, ""
     try:
