@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ import yaml
 
 from rankzero import contract
 from tests.launch.pods import REPO, PodGroup
+from tests.trainer.programs import TORCHRUN, losses_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -34,17 +31,7 @@ def text(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("start", ["python", "torchrun"])
 def test_it_runs_as_a_program_and_under_torchrun(start: str) -> None:
     """On its own text, with the settings that it brings."""
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    done = subprocess.run(
-        [sys.executable, *(torchrun if start == "torchrun" else []), EXAMPLE, "--steps", STEPS],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO / "trainer")},
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    losses = [float(number) for number in re.findall(r"^step .* loss ([0-9.]+)", done.stdout, re.MULTILINE)]
+    losses = losses_of(*(TORCHRUN if start == "torchrun" else ()), str(EXAMPLE), "--steps", STEPS)
     assert losses[0] == pytest.approx(5.6, abs=0.3)  # ln 256 = 5.5, and what random logits add to it
     assert losses[-1] < losses[0] - 0.2
 

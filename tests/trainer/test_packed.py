@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,12 +10,12 @@ import yaml
 from rankzero import contract
 from rankzero.cli import main
 from tests.launch.pods import REPO, PodGroup
+from tests.trainer.programs import TORCHRUN, losses_of
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SCRIPT = REPO / "trainer/examples/packed.py"
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 PIECES, BATCH, EPOCHS = 160, 4, 2
 
 
@@ -39,17 +35,7 @@ def test_it_runs_as_a_program_and_under_torchrun(shards: Path, tmp_path: Path, b
     config = tmp_path / "train.yaml"
     train = {"data": str(shards), "batchSize": BATCH, "epochs": EPOCHS, "accumulate": 2, "logEverySteps": 1}
     config.write_text(yaml.safe_dump({"launch": {"script": "x", "procsPerNode": ranks}, "train": train}))
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO / "trainer"), contract.ENV_CONFIG: str(config)}
-    done = subprocess.run(
-        [sys.executable, *by, str(SCRIPT)],
-        env={**os.environ, **own},
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    losses = [float(number) for number in re.findall(r"^step .* loss ([0-9.]+)", done.stdout, re.MULTILINE)]
+    losses = losses_of(*by, str(SCRIPT), **{contract.ENV_CONFIG: str(config)})
     assert len(losses) == EPOCHS * PIECES // (2 * BATCH * ranks)
     assert losses[-1] < losses[0] - 0.5
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rankzero import contract
@@ -119,7 +119,7 @@ class Copies:
         if not problem:
             files, mine, problem = share_of(source, peers)
         if not problem:
-            problem = first(peers.share(self._copy_files(source, target, files, mine, step)))
+            problem = peers.first_said(self._copy_files(source, target, files, mine, step))
             if not problem and peers.is_first:
                 problem = self._complete(source, step, files)
         if peers.is_first and problem:
@@ -171,7 +171,7 @@ def share_of(source: Path, peers: Peers) -> tuple[Files, list[str], str]:
         problem = f"rank {peers.rank}: {error}"
     offers = peers.share(({name for name in files if (source / name).exists()}, problem))
     there = [names for names, _ in offers]
-    problem = first(problem for _, problem in offers)
+    problem = next((problem for _, problem in offers if problem), "")
     if not problem and (lost := files.keys() - set().union(*there)):
         problem = f"{min(lost)} is missing"
     return files, shared_out(files, there)[peers.rank], problem
@@ -187,11 +187,6 @@ def shared_out(files: Files, there: list[set[str]]) -> list[list[str]]:
             load[rank] += int(files[name]["size"])
             shares[rank].append(name)
     return shares
-
-
-def first(problems: Iterable[str]) -> str:
-    """The first of several ranks' problems; empty where none has one."""
-    return next(filter(None, problems), "")
 
 
 def copy(source: Path, target: Path, checksums: list[str], is_unwanted: Callable[[], bool]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rankzero import contract, objects
 from rankzero.errors import CheckpointError, ConfigError
 from rankzero.train.checkpoint import manifest
-from rankzero.train.checkpoint.copying import completed, first, shared_out
+from rankzero.train.checkpoint.copying import completed, shared_out
 from rankzero.train.checkpoint.layout import Layout, step_of
 from rankzero.train.checkpoint.manifest import Files
 from rankzero.train.checkpoint.peers import Peers
@@ -85,7 +85,7 @@ def _fetch(url: str, name: str, layout: Layout, peers: Peers) -> str:
         if mine:
             wanted = {file: files[file] for file in mine}
             _, problem = transfers.run("fetch", url, name=name, target=str(layout.unfinished(step)), files=wanted)
-        problem = first(peers.share(problem))
+        problem = peers.first_said(problem)
         if not problem:
             problem = peers.broadcast(completed(layout, step, files, text.encode()) if peers.is_first else "")
     if peers.is_first:

@@ -102,7 +102,7 @@ class Loader:
         wrong = [key for key in sorted(live.keys() & stored.keys()) if not _fits(live[key], stored[key])]
         problems = [f"{key} is not in it" for key in missing] + [f"{key} is not in the model" for key in extra]
         problems += [f"{key} is {tuple(stored[key].size)} there and {tuple(live[key].shape)} here" for key in wrong]  # type: ignore[union-attr]
-        told = next(filter(None, self.peers.share(problems)), [])
+        told = self.peers.first_said(problems)
         if told and self.strict:
             raise self._unfit("; ".join(told[:5]) + (f"; and {len(told) - 5} more" if len(told) > 5 else ""))
         if told and self.peers.is_first:

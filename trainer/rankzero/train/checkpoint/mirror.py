@@ -14,7 +14,7 @@ from typing import Any
 from rankzero import objects
 from rankzero.config import CheckpointConfig
 from rankzero.train.checkpoint.background import give_way
-from rankzero.train.checkpoint.copying import first, share_of
+from rankzero.train.checkpoint.copying import share_of
 from rankzero.train.checkpoint.layout import Layout, step_of
 from rankzero.train.checkpoint.node import owner
 from rankzero.train.checkpoint.peers import Peers
@@ -128,7 +128,7 @@ class Mirror:
         if mine:
             _, problem = self._job("upload", source, files={name: files[name] for name in mine})
             problem = problem and f"rank {peers.rank}: {problem}"
-        problem = first(peers.share(problem))
+        problem = peers.first_said(problem)
         if not problem and peers.is_first:
             left, problem = self._job("complete", source, step=step, remove=self._removable(step, state))
             if left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -52,15 +53,16 @@ class Nearby:
         if not any(wanted):
             return path, ""
         view = path.with_name(f".{path.name}.view")
-        problems = [problem for problem in self._peers.share(self._link(path, view)) if problem]
-        problems += [p for p in self._peers.share(self._exchange(path, view, wanted, holders)) if p]
-        return (path, problems[0]) if problems else (view, "")
+        problem = self._peers.first_said(self._link(path, view))
+        not_sent = self._peers.first_said(self._exchange(path, view, wanted, holders))
+        problem = problem or not_sent
+        return (path, problem) if problem else (view, "")
 
     def _look(self, path: Path) -> tuple[str, set[str], str]:
         """What this node has of a checkpoint, verified; each of its ranks reads a share of the files."""
         try:
             text = (path / contract.MANIFEST_FILE).read_bytes()
-            document = manifest.read(path)
+            document = json.loads(text)
             files = document["files"]
             there = {name: file for name, file in files.items() if (path / name).exists()}
             if document["world_size"] != self._peers.size:

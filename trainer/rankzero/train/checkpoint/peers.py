@@ -93,6 +93,10 @@ class Peers:
         dist.all_gather_object(values, value, group=self._group)
         return values
 
+    def first_said(self, value: T) -> T:
+        """What the first rank that has something to say says, on every rank; the empty value where none has."""
+        return next(filter(None, self.share(value)), value)
+
     def any(self, flag: bool) -> bool:
         """Whether it is true on any rank: one whole number each."""
         if self._group is None:

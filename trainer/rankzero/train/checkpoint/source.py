@@ -91,8 +91,7 @@ def newest_good(layout: Layout, peers: Peers, nearby: Nearby | None = None) -> P
 
 def verified(path: Path, peers: Peers) -> str:
     """Why a checkpoint cannot be trusted, on all ranks alike; empty where it can. Every rank calls it."""
-    problems = peers.share(manifest.verify(path, rank=peers.rank, world_size=peers.size))
-    return next(filter(None, problems), "")
+    return peers.first_said(manifest.verify(path, rank=peers.rank, world_size=peers.size))
 
 
 def _later_attempt() -> bool:
@@ -113,7 +112,7 @@ def _of_path(path: Path, peers: Peers) -> Path:
         if run and (found := newest_good(run, peers)):
             return found
         problem = "it has no manifest" if path.is_dir() else "there is no such folder"
-    if told := next(filter(None, peers.share(problem)), ""):
+    if told := peers.first_said(problem):
         raise ConfigError(
             f"{KEY} is {path}, which is no checkpoint to trust: {told}",
             hint="allowed: auto, none, the folder of a checkpoint (with its MANIFEST.json), that of a run, the URL of "

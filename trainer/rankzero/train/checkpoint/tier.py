@@ -10,7 +10,7 @@ from typing import Any
 
 from rankzero import contract
 from rankzero.files import write_bytes
-from rankzero.train.checkpoint.copying import Copies, first
+from rankzero.train.checkpoint.copying import Copies
 from rankzero.train.checkpoint.layout import Layout, step_of
 from rankzero.train.checkpoint.node import Node
 from rankzero.train.checkpoint.peers import Peers
@@ -78,7 +78,7 @@ class Tier:
 
     def _write_on_nodes(self, save: Save, copies: Mapping[str, Any], peers: Peers) -> Outcome:
         folder = self.node.layout.unfinished(save.step)
-        if problem := first(peers.share(self._begin(save.step))):
+        if problem := peers.first_said(self._begin(save.step)):
             return Outcome(save.step, problem)
         writer = Writer(folder)
         writer.set_up_storage_writer(peers.is_first, rank=peers.rank, use_collectives=True)
@@ -89,7 +89,7 @@ class Tier:
             outcome = complete(save, parts, writer, folder, None)
             outcome, small = _with_small_files(outcome, folder)
         outcome, small = peers.broadcast((outcome, small))
-        if not outcome.problem and (problem := first(peers.share(self._publish(save.step, small, peers)))):
+        if not outcome.problem and (problem := peers.first_said(self._publish(save.step, small, peers))):
             outcome = Outcome(save.step, problem)
         if outcome.problem and self.node.is_first:
             shutil.rmtree(folder, ignore_errors=True)

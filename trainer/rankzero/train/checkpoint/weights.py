@@ -42,7 +42,7 @@ def load(module: nn.Module, path: Path, *, strict: bool, peers: Peers) -> list[s
     shapes = [name for name in found.keys() & wanted.keys() if _shape(found[name]) != _shape(wanted[name])]
     problems = [f"{name} is missing" for name in missing] + [f"{name} is not in the model" for name in extra]
     problems += [f"{name} is {_shape(found[name])}, not {_shape(wanted[name])}" for name in sorted(shapes)]
-    problems = next(filter(None, peers.share(problems)), [])
+    problems = peers.first_said(problems)
     if problems and strict:
         raise CheckpointError(
             f"the weights in {path} do not fit the model: {'; '.join(problems[:5])}"
