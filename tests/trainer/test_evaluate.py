@@ -18,6 +18,7 @@ from torch import nn
 from rankzero import contract
 from rankzero.train.checkpoint import Checkpoints
 from tests.launch.pods import REPO, PodGroup
+from tests.trainer.programs import TORCHRUN
 from tests.trainer.ranks import run
 from tests.trainer.test_mnist import mnist
 
@@ -48,9 +49,6 @@ def train(rank: int, folder: str) -> list[float]:
             right.append(float((model(test.tensors[0]).argmax(1) == test.tensors[1]).float().mean()))
     checkpoints.close()
     return right if rank == 0 else []
-
-
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 def evaluate(*arguments: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:

@@ -16,12 +16,12 @@ import yaml
 
 from rankzero.train.checkpoint import Checkpoints
 from tests.launch.pods import REPO, PodGroup
+from tests.trainer.programs import TORCHRUN
 from tests.waiting import until
 
 SCRIPT = REPO / "trainer/examples/plain_torch.py"
 GUIDE = REPO / "docs/own-script.md"
 OPTIONS = ["--epochs", "6", "--batch-size", "250", "--data", str(SCRIPT.parent / "data")]
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO / "trainer")}
 
 
